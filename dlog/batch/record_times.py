@@ -29,6 +29,15 @@ CLAIMS_MASK = CODEC_MASK | LOG_APPEND_TIME_BIT
 Fields = tuple[int, ...]
 
 
+class Unpacked:
+    """How many bytes were decompressed; a batch that is refused counts with RECORDS_BYTES_MAX."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class RecordTime(NamedTuple):
     """The timestamp and the offset of one record."""
 
@@ -46,7 +55,7 @@ def head_limit(fields: Fields) -> int:
     return max(age_of(fields), fields[8], NO_TIMESTAMP)
 
 
-def newest_of(batch: memoryview, fields: Fields) -> int | None:
+def newest_of(batch: memoryview, fields: Fields, unpacked: Unpacked | None = None) -> int | None:
     """Return the largest timestamp of the records of a whole batch, at least NO_TIMESTAMP.
 
     `fields` are the head of the batch by BATCH_STRUCT. None: the records cannot be decoded.
@@ -58,25 +67,35 @@ def newest_of(batch: memoryview, fields: Fields) -> int | None:
     try:
         header = decode_header(batch)
         found = native.find_record(
-            _records_of(batch, header), header.record_count, header.base_timestamp_ms, _NEVER_MS, 0
+            _records_of(batch, header, unpacked),
+            header.record_count,
+            header.base_timestamp_ms,
+            _NEVER_MS,
+            0,
         )
     except (CorruptMessageError, UnsupportedCompressionTypeError):
         return None
     return NO_TIMESTAMP if found is None else max(found[0], NO_TIMESTAMP)
 
 
-def first_record(batch: Buffer, timestamp_ms: int, start_offset: int) -> RecordTime | None:
+def first_record(
+    batch: Buffer, timestamp_ms: int, start_offset: int, unpacked: Unpacked | None = None
+) -> RecordTime | None:
     """Return the first record at or after `timestamp_ms`, from `start_offset` on."""
-    found = _find(batch, timestamp_ms, start_offset)
+    found = _find(batch, timestamp_ms, start_offset, unpacked)
     return None if found is None or found.timestamp_ms < timestamp_ms else found
 
 
-def newest_record(batch: Buffer, start_offset: int) -> RecordTime | None:
+def newest_record(
+    batch: Buffer, start_offset: int, unpacked: Unpacked | None = None
+) -> RecordTime | None:
     """Return the first of the newest records of a batch, from `start_offset` on."""
-    return _find(batch, _NEVER_MS, start_offset)
+    return _find(batch, _NEVER_MS, start_offset, unpacked)
 
 
-def _find(batch: Buffer, timestamp_ms: int, start_offset: int) -> RecordTime | None:
+def _find(
+    batch: Buffer, timestamp_ms: int, start_offset: int, unpacked: Unpacked | None
+) -> RecordTime | None:
     """Return the first such record, else the newest. A batch that cannot be decoded is found as a
     whole, by its head: the reader of it is told what is wrong.
     """
@@ -90,7 +109,7 @@ def _find(batch: Buffer, timestamp_ms: int, start_offset: int) -> RecordTime | N
         return RecordTime(header.max_timestamp_ms, first)
     try:
         found = native.find_record(
-            _records_of(view, header),
+            _records_of(view, header, unpacked),
             header.record_count,
             header.base_timestamp_ms,
             timestamp_ms,
@@ -101,8 +120,15 @@ def _find(batch: Buffer, timestamp_ms: int, start_offset: int) -> RecordTime | N
     return None if found is None else RecordTime(found[0], base_offset + found[1])
 
 
-def _records_of(view: memoryview, header: BatchHeader) -> Buffer:
+def _records_of(view: memoryview, header: BatchHeader, unpacked: Unpacked | None) -> Buffer:
     packed = view[HEADER_BYTES : header.batch_bytes]
     if header.codec is Codec.NONE:
         return packed
-    return decompress(header.codec, packed, RECORDS_BYTES_MAX)
+    size = RECORDS_BYTES_MAX
+    try:
+        records = decompress(header.codec, packed, RECORDS_BYTES_MAX)
+        size = len(records)
+        return records
+    finally:
+        if unpacked is not None:
+            unpacked.bytes += size

@@ -20,6 +20,7 @@ class Peer:
     """Who asks."""
 
     address: str = "?"  # host:port, for log lines
+    network: str = "?"  # by which bounds and turns count: the host, or its IPv6 /64
     client_id: str = ""
     listener: str = ""  # by which the peer came; answers name nodes' addresses on the same one
 

@@ -170,7 +170,11 @@ class RequestRouter:
     ) -> None:
         """Answer a request whose entries are counted."""
         self._turns.spend(REQUEST_ENTRIES)
-        peer = Peer(address=connection.peer, client_id=connection.client_id)
+        peer = Peer(
+            address=connection.peer,
+            network=connection.address,
+            client_id=connection.client_id,
+        )
         started_us = connection.received_us
         answer: bytes | Coroutine[Any, Any, bytes] | None = None
         try:

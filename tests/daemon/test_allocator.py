@@ -67,7 +67,7 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_free_memory_in_the_middle_of_the_heap_is_given_back() -> None:
     """What lies below a block that is in use stays with the process until it is trimmed."""
     code = (
-        "import sys; from dlogd import allocator; allocator.tune({})\n"
+        "import sys; from dlogd.runtime import allocator; allocator.tune({})\n"
         "def rss(): return int(open('/proc/self/statm').read().split()[1]) * 4096\n"
         "blocks = [bytearray(100_000) for _ in range(640)]; top = bytearray(100_000)\n"
         "del blocks; before = rss()\n"

@@ -72,11 +72,11 @@ class FakeLog:
         """The epoch of the last record."""
         return self.epochs[-1][0] if self.epochs else NO_EPOCH
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+    async def offset_for_timestamp(self, timestamp_ms: int, _: str = "") -> TimestampOffset | None:
         """Return the first record at or after a time."""
         return self._found(next((r for r in self.records if r[0] >= timestamp_ms), None))
 
-    async def offset_of_max_timestamp(self) -> TimestampOffset | None:
+    async def offset_of_max_timestamp(self, _: str = "") -> TimestampOffset | None:
         """Return the newest record by time."""
         return self._found(max(self.records, default=None))
 

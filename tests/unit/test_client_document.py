@@ -47,7 +47,7 @@ def test_every_counter_is_there(counters: Any) -> None:
 
 
 def test_every_log_line_is_there() -> None:
-    files = (sources.ROOT / "dlog" / "client").glob("*.py")
+    files = (sources.ROOT / "dlog" / "client").rglob("*.py")
     found = [EVENT.findall(each.read_text(encoding="utf-8")) for each in files]
     events = {event for pairs in found for pair in pairs for event in pair if event}
     assert len(events) >= 14

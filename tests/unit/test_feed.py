@@ -96,7 +96,7 @@ class Owner:
 
 
 def feed_of(sources: list[Source], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
-    monkeypatch.setattr("dlogd.replication.leader.follower_session.Replies", lambda *_: None)
+    monkeypatch.setattr("dlogd.replication.leader.follower_session.ReplyQueue", lambda *_: None)
     feed: Any = FollowerSession(Owner(), asyncio.new_event_loop(), NodeId(2), 1, "peer")  # type: ignore[arg-type]
     feed.tasks = []
     sent: list[int] = []

@@ -284,7 +284,7 @@ def test_who_lost_the_partition_while_its_log_was_read_does_not_answer() -> None
             def lose(*_: object, node: FakeNode = node) -> None:
                 node.partitions.clear()
 
-            async def search(_: int, lose: Any = lose) -> None:
+            async def search(*_: object, lose: Any = lose) -> None:
                 lose()
 
             log.offset_for_timestamp = log.trim_to = search  # type: ignore[method-assign]

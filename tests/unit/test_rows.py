@@ -24,15 +24,15 @@ def test_a_failure_between_rows_is_no_crash_of_the_interpreter() -> None:
     """CPython before 3.12.7 crashes when a cycle holds the iterator and its memoryview."""
     program = """
         import gc, struct
-        from dlogd.replication import stream
+        from dlogd.replication import protocol
 
         def feed(frame):
-            _, count, start = stream.parse_kind(frame, 0, len(frame))
-            taken, rows = stream.parse_progress(frame, start, len(frame), count)
+            _, count, start = protocol.parse_kind(frame, 0, len(frame))
+            taken, rows = protocol.parse_progress(frame, start, len(frame), count)
             for row in rows:
                 raise ValueError("in the middle")
 
-        frame = stream.encode_progress(7, [(0, 0, 0, 0)] * 3)
+        frame = protocol.encode_progress(7, [(0, 0, 0, 0)] * 3)
         try:
             feed(memoryview(bytearray(frame))[4:])
         except ValueError as error:

@@ -316,7 +316,8 @@ def test_what_spark_imports_is_light() -> None:
     script = """
 import sys
 import pyspark_dlog
-heavy = ("client.blocking", "client.cluster", "spark.lookup", "spark.sink", "spark.task", "batch")
+heavy = ("client.blocking", "client.cluster.cluster", "spark.reading.lookup", "batch")
+heavy += ("spark.writing.sink_task", "spark.reading.task")
 found = [name for name in heavy if f"dlog.{name}" in sys.modules]
 assert hasattr(pyspark_dlog, "DefaultSource") and not found, found
 """

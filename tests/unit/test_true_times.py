@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from dlog.batch import record_times
 from dlog.compression import Codec
+from dlogd.runtime.fair_lock import FairLock
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log import timestamp_learner
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment import time_index
+from dlogd.storage.segment import batch_times, time_index
 from dlogd.storage.segment.index_files import load_entries, store_entries
 from dlogd.storage.segment.segment import TDX, SegmentState, file_name
 from dlogd.storage.segment.sparse_index import EntryHeader
@@ -320,5 +324,68 @@ def test_times_before_1970_are_as_good_as_none() -> None:
         await sealed_all(plog)
         assert await newest(plog) == (7, 3)
         assert await first(plog, 0) == (7, 3)
+
+    run_virtual(scenario)
+
+
+def count_unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count each batch that is decompressed, and how many steps of work there were."""
+    counts = [0, 0]
+    unpack, run = record_times.decompress, batch_times.Unpacked.__init__
+
+    def decompress(*arguments: Any) -> Any:
+        counts[0] += 1
+        return unpack(*arguments)
+
+    def begin(self: batch_times.Unpacked) -> None:
+        counts[1] += 1
+        run(self)
+
+    monkeypatch.setattr(record_times, "decompress", decompress)
+    monkeypatch.setattr(batch_times.Unpacked, "__init__", begin)
+    return counts
+
+
+def test_a_step_unpacks_little_and_no_search_unpacks_all_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch of 4 KiB may hold 127 MiB: sixty of them cost each search eight seconds."""
+
+    async def scenario() -> None:
+        plog = await LogHost(config=replace(CONFIG, segment_bytes=100_000)).open()
+        for number in range(20):
+            await append_all(plog, [[NOW + number] * 300], -1, Codec.GZIP)
+        assert len(plog.segments) == 1
+        monkeypatch.setattr(batch_times, "STEP_BYTES", 5_000)
+        counts = count_unpacked(monkeypatch)
+        assert await first(plog, NOW + 19) == (NOW + 19, 19 * 300)
+        assert counts[0] <= 23 and counts[1] >= 10
+        counts[:] = [0, 0]
+        for _ in range(3):
+            assert await first(plog, NOW + 19) == (NOW + 19, 19 * 300)
+        assert counts[0] <= 3 * 3
+
+    run_virtual(scenario)
+
+
+def test_searches_of_one_address_delay_another_by_one_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        hosts = [LogHost(config=CONFIG) for _ in range(2)]
+        attacked, honest = [await each.open() for each in hosts]
+        honest.services = attacked.services = replace(attacked.services, unpacking=FairLock())
+        for number in range(20):
+            await append_all(attacked, [[NOW + number] * 300], -1, Codec.GZIP)
+        await append_all(honest, [[NOW]], -1, Codec.GZIP)
+        monkeypatch.setattr(batch_times, "STEP_BYTES", 1)
+        counts = count_unpacked(monkeypatch)
+        crowd = [
+            asyncio.create_task(attacked.offset_of_max_timestamp("198.51.100.1")) for _ in range(50)
+        ]
+        await asyncio.sleep(0)
+        found = await honest.offset_for_timestamp(NOW, "192.0.2.1")
+        assert found is not None and counts[0] <= 8 and not any(each.done() for each in crowd)
+        await asyncio.gather(*crowd)
 
     run_virtual(scenario)

@@ -82,7 +82,7 @@ async def _find(context: ServerContext, request: Request, topic: str, asked: Any
         is_consumer = replica_id == CONSUMER_REPLICA_ID
         end = partition.high_watermark if is_consumer else log.log_end_offset
         return NO_TIMESTAMP, end, partition.leader_epoch
-    found = await _search(partition, timestamp_ms, replica_id)
+    found = await _search(partition, timestamp_ms, replica_id, request.peer.network)
     # The lease, too: it may have ended, and another node may lead, while the log was read.
     _check(context.partition(topic, asked.partition_index), replica_id)
     return found
@@ -96,12 +96,12 @@ def _check(partition: Partition, replica_id: int, leader_epoch: int = NO_EPOCH) 
         partition.check_serving(leader_epoch)
 
 
-async def _search(partition: Partition, timestamp_ms: int, replica_id: int) -> Found:
+async def _search(partition: Partition, timestamp_ms: int, replica_id: int, owner: str) -> Found:
     log = partition.log
     if timestamp_ms == MAX_TIMESTAMP:
-        found = await log.offset_of_max_timestamp()
+        found = await log.offset_of_max_timestamp(owner)
     else:
-        found = await log.offset_for_timestamp(timestamp_ms)
+        found = await log.offset_for_timestamp(timestamp_ms, owner)
     _check(partition, replica_id)  # it may have been lost meanwhile
     if found is None:
         return NOTHING

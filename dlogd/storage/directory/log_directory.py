@@ -15,6 +15,7 @@ from uuid import UUID
 from dlog.errors import KafkaStorageError, WireError
 from dlog.types import Offset
 from dlogd.config.units import DiskReserve
+from dlogd.runtime.fair_lock import FairLock
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.directory import replaced_marker
 from dlogd.storage.directory.data_directory import DataDirectory, LogKey
@@ -112,7 +113,7 @@ class LogDirectory:
             services,
             spare=directory.spare,
             engine=self.disk,
-            unpacking=asyncio.Lock(),
+            unpacking=FairLock(),
             remembering=asyncio.Lock(),
         )
         self.creations = GroupSync(

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import NO_EPOCH, LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.runtime.clock import Clock
+from dlogd.runtime.fair_lock import FairLock
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.io.append_memory import AppendMemory
 from dlogd.storage.io.emergency_space import EmergencySpace
@@ -46,8 +47,8 @@ class LogServices:
     metrics: StorageMetrics
     open_segments: OpenFileCache
     spare: EmergencySpace | None = None  # of the data directory
-    unpacking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by who unpacks a batch: a few KiB may become RECORDS_BYTES_MAX, for each at a time."""
+    unpacking: FairLock = field(default_factory=FairLock)
+    """Held while batches are unpacked: a few KiB may become RECORDS_BYTES_MAX."""
     remembering: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one closed segment that is read in the background for its timestamps."""
 

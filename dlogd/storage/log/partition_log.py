@@ -347,13 +347,15 @@ class PartitionLog(LogState):
         """Find segment, base offset, position of a batch: the next `read` there need not wait."""
         return await self.reader.locate(offset)
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """Return the first record with this timestamp or a later one, anywhere in the log."""
-        return await self.timestamps.first_at(timestamp_ms)
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, owner: str = ""
+    ) -> TimestampOffset | None:
+        """Return the first record with this timestamp or a later one; owners take turns."""
+        return await self.timestamps.first_at(timestamp_ms, owner)
 
-    async def offset_of_max_timestamp(self) -> TimestampOffset | None:
+    async def offset_of_max_timestamp(self, owner: str = "") -> TimestampOffset | None:
         """Return the first of the records with the largest timestamp in the log."""
-        return await self.timestamps.first_newest()
+        return await self.timestamps.first_newest(owner)
 
     def replay(self, offset: int) -> AsyncIterator[BatchHeader]:
         """Yield the heads of the batches that end after `offset`, of all that is written so far."""

@@ -67,19 +67,22 @@ class TimestampLearner:
             offset = known.learned.older_than(timestamp_ms)
         return segment.base_offset if offset is None else offset
 
-    async def learn(self, segment: Segment, until_ms: int | None = None) -> None:
+    async def learn(
+        self, segment: Segment, until_ms: int | None = None, *, owner: str = ""
+    ) -> None:
         """Learn what the segment holds at present.
 
         `until_ms`: of one that is not closed only up to a record of that time, if there is one.
+        `owner`: who asks; owners take turns at unpacking.
         Raises KafkaStorageError when the segment was cut or dropped meanwhile.
         """
         async with self._lock:
             if self.newest_ms(segment) is not None:
                 return
             if segment.state is SegmentState.SEALED:
-                await self._learn_closed(segment)
+                await self._learn_closed(segment, owner)
             else:
-                await self._learn_open(segment, until_ms)
+                await self._learn_open(segment, until_ms, owner)
 
     def remember_soon(self, segment: Segment) -> None:
         """Learn in the background what a segment holds that was just closed."""
@@ -106,11 +109,11 @@ class TimestampLearner:
         """
         async with self._lock:
             if segment.state is SegmentState.SEALED and not segment.known_times.is_true:
-                await self._learn_closed(segment)
+                await self._learn_closed(segment, "")
 
     # -- a segment that is written
 
-    async def _learn_open(self, segment: Segment, until_ms: int | None) -> None:
+    async def _learn_open(self, segment: Segment, until_ms: int | None, owner: str) -> None:
         known = segment.known_times
         if known.learned is None:
             known.learned = TrueTimes(segment.base_offset)
@@ -123,13 +126,13 @@ class TimestampLearner:
             while times.position < end_position:
                 if until_ms is not None and times.newest_ms >= until_ms:
                     return
-                await self._step(segment, times, end_position, cut_count, read)
+                await self._step(segment, times, end_position, cut_count, read, owner)
         finally:
             segment.release()
 
     # -- a closed segment
 
-    async def _learn_closed(self, segment: Segment) -> None:
+    async def _learn_closed(self, segment: Segment, owner: str) -> None:
         await self._reader.open(segment)
         segment.acquire()  # so that its files stay open
         try:
@@ -140,7 +143,7 @@ class TimestampLearner:
             times = TrueTimes(segment.base_offset, Marking(INTERVAL_BYTES, offsets))
             while times.position < segment.tail.end:
                 read = partial(self._read_closed, segment)
-                await self._step(segment, times, segment.tail.end, cut_count, read)
+                await self._step(segment, times, segment.tail.end, cut_count, read, owner)
             if not await self._remember(segment, times, offsets, cut_count):
                 segment.known_times.learned = times.thinned()
         finally:
@@ -189,12 +192,18 @@ class TimestampLearner:
     # -- one piece
 
     async def _step(
-        self, segment: Segment, times: TrueTimes, end_position: int, cut_count: int, read: Read
+        self,
+        segment: Segment,
+        times: TrueTimes,
+        end_position: int,
+        cut_count: int,
+        read: Read,
+        owner: str,
     ) -> None:
         """Learn what the next piece of the segment says."""
         position = times.position
         room = end_position - position
-        async with self._state.services.unpacking:
+        async with self._state.services.unpacking.held(owner):
             length = min(PIECE_BYTES, room)
             found = await self._look(await read(position, length), times, end_position)
             if found.position == position and length < found.wanted_bytes <= room:

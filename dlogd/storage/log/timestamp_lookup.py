@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from dlog.batch.record_times import RecordTime, first_record, newest_record
+from dlog.batch.record_times import first_record, newest_record
 from dlog.errors import KafkaStorageError
 from dlog.types import LeaderEpoch, Offset
 from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_reader import LogReader
 from dlogd.storage.log.log_state import LogState
 from dlogd.storage.log.timestamp_learner import PIECE_BYTES, TimestampLearner
-from dlogd.storage.segment.batch_times import Sought, seek
+from dlogd.storage.segment.batch_times import Find, Sought, seek
 from dlogd.storage.segment.segment import Segment, SegmentState
 
 
@@ -37,14 +37,17 @@ class TimestampSearch:
         self._reader = reader
         self.learner = TimestampLearner(state, reader, maintenance)
 
-    async def first_at(self, timestamp_ms: int) -> TimestampOffset | None:
-        """Return the first record with this timestamp or a later one."""
-        return await self._reader.guard(self._first_at(timestamp_ms))
+    async def first_at(self, timestamp_ms: int, owner: str) -> TimestampOffset | None:
+        """Return the first record with this timestamp or a later one.
 
-    async def _first_at(self, timestamp_ms: int) -> TimestampOffset | None:
+        `owner`: who asks; owners take turns at unpacking.
+        """
+        return await self._reader.guard(self._first_at(timestamp_ms, owner))
+
+    async def _first_at(self, timestamp_ms: int, owner: str) -> TimestampOffset | None:
         for segment in self._segments():
             try:
-                found = await self._first_in(segment, timestamp_ms)
+                found = await self._first_in(segment, timestamp_ms, owner)
             except KafkaStorageError:
                 if segment.state is not SegmentState.DROPPED:
                     raise
@@ -62,27 +65,27 @@ class TimestampSearch:
             if state.end_offset_of(segment) > state.log_start_offset
         ]
 
-    async def first_newest(self) -> TimestampOffset | None:
+    async def first_newest(self, owner: str) -> TimestampOffset | None:
         """Return the first of the records with the largest timestamp."""
-        return await self._reader.guard(self._first_newest())
+        return await self._reader.guard(self._first_newest(owner))
 
-    async def _first_newest(self) -> TimestampOffset | None:
+    async def _first_newest(self, owner: str) -> TimestampOffset | None:
         newest_ms = -1
         # The newest segment first: of the oldest one a part may be deleted, which costs a search.
         for segment in reversed(self._segments()):
             try:
-                newest_ms = max(newest_ms, await self._newest_in(segment, newest_ms))
+                newest_ms = max(newest_ms, await self._newest_in(segment, newest_ms, owner))
             except KafkaStorageError:
                 if segment.state is not SegmentState.DROPPED:
                     raise
-        return await self._first_at(newest_ms) if newest_ms >= 0 else None
+        return await self._first_at(newest_ms, owner) if newest_ms >= 0 else None
 
-    async def _newest_in(self, segment: Segment, above_ms: int) -> int:
+    async def _newest_in(self, segment: Segment, above_ms: int, owner: str) -> int:
         """Return the largest timestamp of the segment's records; at most `above_ms` is vague."""
         learner, start_offset = self.learner, self._state.log_start_offset
         newest_ms = learner.newest_ms(segment)
         if newest_ms is None:
-            await learner.learn(segment)
+            await learner.learn(segment, owner=owner)
             newest_ms = learner.newest_ms(segment)
         if newest_ms is None:  # Batches were appended meanwhile.
             learned = segment.known_times.learned
@@ -90,21 +93,23 @@ class TimestampSearch:
         if newest_ms <= above_ms or segment.base_offset >= start_offset:
             return newest_ms
         find = partial(newest_record, start_offset=start_offset)
-        sought = await self._seek(segment, start_offset, find, is_first=False)
+        sought = await self._seek(segment, start_offset, find, owner, is_first=False)
         return above_ms if sought.found is None else sought.found.timestamp_ms
 
-    async def _first_in(self, segment: Segment, timestamp_ms: int) -> TimestampOffset | None:
+    async def _first_in(
+        self, segment: Segment, timestamp_ms: int, owner: str
+    ) -> TimestampOffset | None:
         learner, start_offset = self.learner, self._state.log_start_offset
         newest_ms = learner.newest_ms(segment)
         if newest_ms is None:
-            await learner.learn(segment, timestamp_ms)
+            await learner.learn(segment, timestamp_ms, owner=owner)
             newest_ms = learner.newest_ms(segment)
         if newest_ms is not None and newest_ms < timestamp_ms:
             return None
         await self._reader.open(segment)
         offset = max(learner.older_than(segment, timestamp_ms), start_offset)
         find = partial(first_record, timestamp_ms=timestamp_ms, start_offset=start_offset)
-        sought = await self._seek(segment, offset, find, is_first=True)
+        sought = await self._seek(segment, offset, find, owner, is_first=True)
         if sought.found is None:
             return None
         found_ms, found_offset = sought.found
@@ -114,7 +119,8 @@ class TimestampSearch:
         self,
         segment: Segment,
         offset: int,
-        find: Callable[[memoryview], RecordTime | None],
+        find: Find,
+        owner: str,
         *,
         is_first: bool,
     ) -> Sought:
@@ -127,7 +133,7 @@ class TimestampSearch:
         try:
             while sought.position < end_position and (sought.found is None or not is_first):
                 work = partial(seek, end_position=end_position, find=find, is_first=is_first)
-                sought, is_short = await self._step(segment, sought, end_position, work)
+                sought, is_short = await self._step(segment, sought, end_position, work, owner)
                 if segment.cut_count != cut_count:
                     raise KafkaStorageError(f"{segment.path} has changed meanwhile")
                 if sought.is_bad or is_short:
@@ -137,12 +143,17 @@ class TimestampSearch:
         return sought
 
     async def _step(
-        self, segment: Segment, sought: Sought, end_position: int, work: Callable[..., Sought]
+        self,
+        segment: Segment,
+        sought: Sought,
+        end_position: int,
+        work: Callable[..., Sought],
+        owner: str,
     ) -> tuple[Sought, bool]:
         """Search the next piece; return what is known then, and whether bytes were missing."""
         services = self._state.services
         length = min(max(PIECE_BYTES, sought.wanted_bytes), end_position - sought.position)
-        async with services.unpacking:
+        async with services.unpacking.held(owner):
             data = await self._reader.bytes_of(segment, sought.position, length)
             return await services.engine.run(partial(work, data, sought)), len(data) < length
 

@@ -5,9 +5,9 @@ reads the pieces and keeps what was found in `TrueTimes`.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dlog.batch.header import (
     BATCH_STRUCT,
@@ -16,8 +16,11 @@ from dlog.batch.header import (
     MAGIC,
     verify_crc,
 )
-from dlog.batch.record_times import NO_TIMESTAMP, RecordTime, head_limit, newest_of
+from dlog.batch.record_times import NO_TIMESTAMP, RecordTime, Unpacked, head_limit, newest_of
 from dlog.types import NO_EPOCH
+
+STEP_BYTES = 16 * 1024 * 1024
+"""Unpacked at a time, and the rest of one batch; others have their turn then."""
 
 
 class Mark(NamedTuple):
@@ -36,6 +39,11 @@ class Marking:
     def __init__(self, interval_bytes: int, offsets: Sequence[int] | None = None) -> None:
         self._interval_bytes = interval_bytes
         self._offsets = offsets
+
+    @property
+    def is_by_bytes(self) -> bool:
+        """Whether marks may stand anywhere."""
+        return self._offsets is None
 
     def is_due(self, offset: int, position: int, marked_position: int) -> bool:
         """Return whether the batch gets a mark; `marked_position` had the last one."""
@@ -68,17 +76,23 @@ class Looked:
 def look(data: bytes, found: Looked, end_position: int, marking: Marking) -> Looked:
     """Look at the whole batches in `data`, which begins at `found.position`; go on in `found`.
 
-    The segment has batches up to `end_position`.
+    The segment has batches up to `end_position`. Stops early after STEP_BYTES of decompressed
+    records, with a mark where that is possible: a search need not unpack them again.
     """
     view = memoryview(data)
     at = 0
+    unpacked = Unpacked()
     while found.position < end_position:
+        if unpacked.bytes >= STEP_BYTES:
+            if marking.is_by_bytes:
+                _mark(found)
+            break
         fields, size = _head_at(view, at, found.offset, end_position - found.position)
         if fields is None:
             found.is_bad, found.wanted_bytes = not size, size
             break
         batch = view[at : at + size]
-        _count(batch, fields, found, marking)
+        _count(batch, fields, found, marking, unpacked)
         at += size
     return found
 
@@ -104,13 +118,23 @@ def _head_at(
     return (fields if at + size <= len(view) else None), size
 
 
-def _count(batch: memoryview, fields: tuple[int, ...], found: Looked, marking: Marking) -> None:
+def _mark(found: Looked) -> None:
+    found.marks.append(Mark(found.newest_ms, found.offset, found.position))
+    found.marked_position = found.position
+
+
+def _count(
+    batch: memoryview,
+    fields: tuple[int, ...],
+    found: Looked,
+    marking: Marking,
+    unpacked: Unpacked,
+) -> None:
     if marking.is_due(found.offset, found.position, found.marked_position):
-        found.marks.append(Mark(found.newest_ms, found.offset, found.position))
-        found.marked_position = found.position
+        _mark(found)
     newest_ms: int | None = NO_TIMESTAMP
     if verify_crc(batch, 0, len(batch)):
-        newest_ms = newest_of(batch, fields)
+        newest_ms = newest_of(batch, fields, unpacked)
     else:
         found.is_damaged = True
     if newest_ms is None:
@@ -121,7 +145,12 @@ def _count(batch: memoryview, fields: tuple[int, ...], found: Looked, marking: M
     found.position += len(batch)
 
 
-Find = Callable[[memoryview], RecordTime | None]
+class Find(Protocol):
+    """Finds a record in one batch, and counts what it has unpacked."""
+
+    def __call__(self, batch: memoryview, *, unpacked: Unpacked) -> RecordTime | None:
+        """Return the record, None when there is none."""
+        ...
 
 
 @dataclass(slots=True)
@@ -142,10 +171,12 @@ def seek(data: bytes, sought: Sought, end_position: int, find: Find, *, is_first
     """Search the whole batches in `data`, which begins at `sought.position`, for a record.
 
     `is_first`: stop at the first batch in which `find` finds one; else the newest record counts.
+    Stops early after STEP_BYTES of decompressed records.
     """
     view = memoryview(data)
     at = 0
-    while sought.position < end_position:
+    unpacked = Unpacked()
+    while sought.position < end_position and unpacked.bytes < STEP_BYTES:
         fields, sought.wanted_bytes = _head_at(
             view, at, sought.offset, end_position - sought.position
         )
@@ -153,7 +184,7 @@ def seek(data: bytes, sought: Sought, end_position: int, find: Find, *, is_first
             sought.is_bad = not sought.wanted_bytes
             break
         batch = view[at : at + sought.wanted_bytes]
-        record = find(batch) if verify_crc(batch, 0, len(batch)) else None
+        record = find(batch, unpacked=unpacked) if verify_crc(batch, 0, len(batch)) else None
         if record is not None and (
             sought.found is None or record.timestamp_ms > sought.found.timestamp_ms
         ):
