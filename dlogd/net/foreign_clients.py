@@ -34,6 +34,7 @@ class ForeignClients:
     def __init__(self, on_foreign: Callable[[str], None] = lambda _label: None) -> None:
         """`on_foreign`: counts a client by the label of its protocol."""
         self._on_foreign = on_foreign
+        self._broken = RefusalLines()
         self._lines = {label: RefusalLines() for label in _HINTS}
 
     def parting(
@@ -45,7 +46,13 @@ class ForeignClients:
         at once, so the caller may abort the connection then.
         """
         if not isinstance(error, ForeignProtocolError):
-            return Event("Closed connection of a client that broke the protocol", error=str(error))
+            _, count = self._broken.count(host, now_us)
+            line = Event(
+                "Closed connection of a client that broke the protocol",
+                count=count,
+                error=str(error),
+            )
+            return line if count else None
         label = error.foreign.label
         self._on_foreign(label)
         _, count = self._lines[label].count(host, now_us)

@@ -20,8 +20,8 @@ from dlogd.server.request import Peer
 from dlogd.server.request_turns import REQUEST_ENTRIES
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
-LARGE_FETCH_BYTES = 64 * 1024
-"""A Fetch request from this size on waits for its turn: it names two thousand partitions."""
+LARGE_FETCH_BYTES = 8 * 1024
+"""A Fetch request from this size on waits for its turn: it names some three hundred partitions."""
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE_MIN, _PRODUCE_MAX = VERSIONS[ApiKey.PRODUCE]

@@ -162,6 +162,17 @@ def test_one_line_a_minute_for_an_address() -> None:
     assert "error=other" in str(clients.parting(ProtocolError("other"), None, "10.0.0.1", 3))
 
 
+def test_clients_that_send_nonsense_have_one_line_a_minute_for_an_address() -> None:
+    clients = ForeignClients()
+    lines = [
+        clients.parting(ProtocolError("nonsense"), None, host, second * 1_000_000)
+        for host in ("192.0.2.1", "192.0.2.2")
+        for second in range(0, 180, 3)
+    ]
+    said = [line for line in lines if line is not None]
+    assert [line.fields["count"] for line in said] == [1, 20, 20] * 2
+
+
 async def speak_tls(port: int) -> None:
     """Connect to a port as a client of TLS does."""
     with pytest.raises((ssl.SSLError, ConnectionError)):

@@ -36,7 +36,7 @@ from dlogd.server.handlers.fetch_answers import (
     readable_end,
     without_records,
 )
-from dlogd.server.handlers.fetch_waiting import Waiting
+from dlogd.server.handlers.fetch_waiting import Waiting, WatchBudget
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.storage.log.log_reader import Read
 from dlogd.storage.segment.segment import SegmentRange
@@ -50,6 +50,9 @@ ENTRIES = itemgetter(1)
 """Of a topic in a request. A request that names none is answered at once, as in Kafka."""
 MAX_WAIT_MS_MAX = 5 * 60 * 1000
 """Longer waits are cut: a client that asks for more is answered empty and asks again."""
+
+UNWATCHED_WAIT_MS = 1000
+"""How long the next Fetch of a connection rests when too many partitions are watched, at most."""
 
 ReadReplica = Callable[[Partition, str, int], NodeId]
 """Says which follower a consumer in a rack should read an offset from; NO_NODE: the leader."""
@@ -83,6 +86,7 @@ class FetchHandler:
         self.is_stopping = False
         self.read_replica: ReadReplica = _leader_only
         self.wakes = replicas.wakes
+        self.watches = WatchBudget(loop)
         self.check_lease = replicas.roles.check_lease
         self.api = telemetry.api("FETCH")
         self.server = telemetry.server
@@ -128,6 +132,7 @@ class FetchWork(ReplySlot):
         "_locate_rounds",
         "_refused",
         "_request",
+        "_rest_s",
         "_started_us",
         "_timer",
         "_version",
@@ -156,6 +161,7 @@ class FetchWork(ReplySlot):
         self._locate_rounds = 0
         self._leaders: list[CurrentLeader] = []
         self._refused: dict[Partition, WireError] = {}
+        self._rest_s = 0.0
 
     def start(self, request_bytes: int) -> None:
         """Answer now, or park."""
@@ -170,8 +176,10 @@ class FetchWork(ReplySlot):
 
     # -- waiting
 
-    def _park(self, rows: list[list[fetch.FetchedPartition]]) -> None:
-        """Wait for more of every partition; the time began when the request arrived."""
+    def _park(
+        self, rows: list[list[fetch.FetchedPartition]], ranges: list[SegmentRange], total: int
+    ) -> None:
+        """Wait for more; if too many partitions are watched, answer and let the next Fetch wait."""
         handler = self._handler
         found = [
             (handler.find(topic, entry[0]), entry, fetched.records_bytes)
@@ -179,7 +187,12 @@ class FetchWork(ReplySlot):
             for entry, fetched in zip(partitions, row, strict=True)
         ]
         self._unwatch()
-        self._waiting = Waiting(self, self._request, found)
+        address = self._connection.address
+        if not handler.watches.take(address, len(found)):
+            self._rest_s = min(self._request.max_wait_ms, UNWATCHED_WAIT_MS) / 1000
+            self._answer(rows, ranges, total)
+            return
+        self._waiting = Waiting(self, self._request, found, handler.watches, address)
         if self._timer is None:
             handler.parked[self] = None
             handler.server.parked_fetches = len(handler.parked)
@@ -202,6 +215,9 @@ class FetchWork(ReplySlot):
 
     def on_closed(self) -> None:
         """The connection has ended: wait no more."""
+        if self._waiting is not None:
+            self._handler.watches.leave(self._waiting)
+            self._waiting = None
         self._unpark()
 
     def on_data(self, number: int) -> None:
@@ -275,7 +291,7 @@ class FetchWork(ReplySlot):
         elif is_enough or total >= request.min_bytes:
             self._answer(rows, ranges, total)
         else:
-            self._park(rows)
+            self._park(rows, ranges, total)
 
     def _refusal(self, topic: TopicKey, index: int, error: WireError) -> fetch.FetchedPartition:
         """Answer for one partition with an error, and with who leads it instead (KIP-951)."""
@@ -366,7 +382,10 @@ class FetchWork(ReplySlot):
         handler.api.seconds.observe((handler.clock.now_us() - self._started_us) / 1e6)
         connection = self._connection
         connection.replies.count(pieces)
-        if connection.is_fetching:
+        if self._rest_s:
+            connection.is_fetching = True
+            handler.loop.call_later(self._rest_s, connection.end_fetch)
+        elif connection.is_fetching:
             connection.end_fetch()
         self.fill(pieces).drain()
 

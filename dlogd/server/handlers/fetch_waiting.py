@@ -6,12 +6,69 @@ bytes; so the request is woken when a partition has moved by half a share. Bytes
 has reported are then fewer than half of what was missing. Used by `dlogd.server.handlers.fetch`.
 """
 
-from collections.abc import Iterable
+import asyncio
+from collections import deque
+from collections.abc import Sequence
 
 from dlog.wire import fetch
 from dlogd.replication.partition.fetch_waiters import Mark
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.waiters import FetchWaiter
+
+WATCHED_MAX = 200_000
+"""Partitions that all parked requests watch; each takes some 400 bytes."""
+WATCHED_OF_ADDRESS_MAX = WATCHED_MAX // 4
+UNCOUNTED = 16
+"""A request for at most so many partitions is not counted: connections are bounded."""
+LEAVING_AT_ONCE = 500
+"""Partitions that requests of closed connections cease to watch in one iteration of the loop."""
+
+
+class WatchBudget:
+    """How many partitions are watched, over all connections and for each address."""
+
+    __slots__ = ("_by_address", "_leaving", "_loop", "used")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.used = 0
+        self._by_address: dict[str, int] = {}
+        self._leaving: deque[Waiting] = deque()
+
+    def take(self, address: str, count: int) -> bool:
+        """Count `count` partitions; False: a request of `address` must not watch so many more."""
+        if count <= UNCOUNTED:
+            return True
+        own = self._by_address.get(address, 0) + count
+        if self.used + count > WATCHED_MAX or own > WATCHED_OF_ADDRESS_MAX:
+            return False
+        self.used += count
+        self._by_address[address] = own
+        return True
+
+    def give_back(self, address: str, count: int) -> None:
+        """Forget what was counted."""
+        if count <= UNCOUNTED:
+            return
+        self.used -= count
+        self._by_address[address] -= count
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def leave(self, waiting: "Waiting") -> None:
+        """End a request whose connection has closed, a piece in each iteration of the loop."""
+        self._leaving.append(waiting)
+        if len(self._leaving) == 1:
+            self._loop.call_soon(self._leave_some)
+
+    def _leave_some(self) -> None:
+        left = LEAVING_AT_ONCE
+        while left > 0 and self._leaving:
+            left -= self._leaving[0].end_some(left)
+            if self._leaving[0].is_ended:
+                self._leaving.popleft()
+        if self._leaving:
+            self._loop.call_soon(self._leave_some)
 
 
 class Watched:
@@ -32,20 +89,31 @@ class Waiting:
     """The partitions that one request waits for. Life: made when it is parked, then `end`."""
 
     __slots__ = (
+        "_address",
+        "_budget",
         "_half_bytes",
         "_missing_bytes",
         "_share_bytes",
         "_waiter",
         "_watched",
+        "_watched_count",
     )
 
     def __init__(
         self,
         waiter: FetchWaiter,
         request: fetch.FetchRequest,
-        found: Iterable[tuple[Partition, fetch.FetchPartition, int]],
+        found: Sequence[tuple[Partition, fetch.FetchPartition, int]],
+        budget: WatchBudget,
+        address: str,
     ) -> None:
-        """`found`: each partition, what is asked of it, and how many bytes it has."""
+        """`found`: each partition, what is asked of it, and how many bytes it has.
+
+        The caller has taken room for all of them from `budget`.
+        """
+        self._budget = budget
+        self._address = address
+        self._watched_count = len(found)
         bytes_max = max(0, request.max_bytes)
         self._waiter = waiter
         self._watched = [
@@ -63,8 +131,27 @@ class Waiting:
             watched.mark = _mark_of(watched.partition)
         self._wait_for_shares()
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether `end_some` has nothing left to do."""
+        return not self._watched
+
     def end(self) -> None:
         """Wait no more."""
+        self.end_some(len(self._watched))
+
+    def end_some(self, count: int) -> int:
+        """Cease to watch up to `count` partitions; return how many there were."""
+        some = self._watched[-count:]
+        del self._watched[-count:]
+        for watched in some:
+            watched.partition.fetches.remove(self._waiter)
+        if some and not self._watched:
+            self._budget.give_back(self._address, self._watched_count)
+        return len(some)
+
+    def _rest(self) -> None:
+        """Cease to watch for the moment."""
         for watched in self._watched:
             watched.partition.fetches.remove(self._waiter)
 
@@ -76,7 +163,7 @@ class Waiting:
         if self._half_bytes > 0:
             self._add(number, watched)
             return False
-        self.end()
+        self._rest()
         if any([self._has_enough(each) for each in self._watched]):
             return True
         self._wait_for_shares()
