@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     plot.draw(results, output)
     print(report.markdown(results))
-    print(f"written: {output.with_suffix('')}.json .md .png .svg")
+    print(f"written: {output.with_suffix('')}.json .md, pictures beside them")
     return 1 if missed else 0
 
 

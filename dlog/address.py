@@ -1,4 +1,7 @@
-"""Where a node listens. Pure; shared by transport, clients, command line and daemon."""
+"""Address of a node: host and port, as transport, clients, command line and daemon share it.
+
+Pure; shared by transport, clients, command line and daemon.
+"""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""Kafka's error codes that nothing here raises by name; `dlog.errors` makes their classes.
+"""Kafka's error codes that no code here raises by name; `dlog.errors` makes their classes.
 
 Pure data.
 """

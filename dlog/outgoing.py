@@ -1,4 +1,4 @@
-"""Requests that nobody answers, until their bytes have left: produce with acks 0.
+"""Requests without an answer (produce with acks 0), until their bytes have left.
 
 What is still in the transport's buffer is lost when the connection is closed, so that such a
 request is done only when the operating system has all of it. asyncio tells that of no write: it is

@@ -1,4 +1,4 @@
-"""Rows of fixed size out of a buffer that others may hold."""
+"""Rows of fixed size, read from a buffer that other code may hold."""
 
 import struct
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`dlogctl`, the operators' command line: finds the command and turns errors into exit codes.
+"""Entry point of `dlogctl`: finds the command and turns errors into exit codes.
 
 The table below names a module for each command; only the one that is asked for is loaded, so that
 `dlogctl --help` and a shell's completion answer at once.

@@ -1,4 +1,4 @@
-"""Ctrl-C as a request to come to an end in order.
+"""Ctrl-C as a request for an orderly end.
 
 The first one (or SIGTERM, or the end of the terminal) interrupts what waits, and lets everything
 else finish what it does; the second one interrupts whatever is going on.

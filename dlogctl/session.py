@@ -1,4 +1,4 @@
-"""One conversation with a cluster, as a command has it: the client made of the settings.
+"""Session with a cluster: the client that a command uses.
 
 The commands' only way to the cluster. Errors of `dlog.errors` pass through; `dlogctl.__main__`
 turns them into messages and exit codes.

@@ -1,5 +1,4 @@
-"""The daemon's entry point: arguments, configuration, and the real clock, randomness, disk and
-network put around one broker.
+"""Entry point of the daemon: arguments, configuration, real clock, randomness, disk and network.
 
 Exit codes: 0 stopped cleanly; 64 wrong usage; 78 every start fails until somebody acts (wrong
 configuration, damaged metadata); 75 try again later (the data directory is locked, an address is in

@@ -1,4 +1,4 @@
-"""Reading columns in Arrow's layout row by row, in Python: the twin of csrc/append_columns.c."""
+"""Arrow columns read row by row, in Python: the twin of csrc/append_columns.c."""
 
 from dlog.checksum import Buffer
 

@@ -1,4 +1,4 @@
-"""Making batches as a producer does: record by record into one buffer, then the head on top.
+"""Builder of batches, as a producer needs it: records into one buffer, then the head.
 
 `BatchBuilder` takes records in the order of their offsets until its bound is met; `build` gives the
 whole batch at base offset 0, as it goes on the wire. `restamp` gives a built batch another producer

@@ -1,4 +1,4 @@
-"""What the inner loops take: batches whose records are plain bytes, and which columns to make.
+"""Input of the inner loops: batches with plain record bytes, and the columns to make.
 
 Pure values; made by `dlog.batch.decoding`, read by `dlog.batch._pure` and by the C in csrc/.
 """

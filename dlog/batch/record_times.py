@@ -1,4 +1,4 @@
-"""Timestamps of a batch by its records, whatever the head of the batch says of them.
+"""Timestamps of a batch, computed from its records and not from its head.
 
 Clients may write any `max_timestamp` into a head; Kafka computes the value from the records. True
 by definition are only `base_timestamp`, which the deltas count from, and `max_timestamp` under the

@@ -1,4 +1,4 @@
-"""Administration of nodes, leaders and replicas, and of who keeps the metadata.
+"""Administration of nodes, leaders, replicas and metadata voters.
 
 Part of `dlog.client.admin.Admin`. What concerns many partitions tells of each whether it was done;
 what concerns the request as a whole is raised.

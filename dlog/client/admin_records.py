@@ -1,4 +1,4 @@
-"""Calls about the records of partitions: where logs begin and end, and deleting what is old.
+"""Administration of records: log starts and ends, deletion of old records.
 
 Part of `dlog.client.admin`. Each partition is asked for at its leader.
 """

@@ -1,4 +1,4 @@
-"""What administrators ask for and are told, as plain values.
+"""Values that administrative calls take and return.
 
 Pure definitions; `dlog.client.admin` and `dlog.client.admin_cluster` fill them.
 """

@@ -1,4 +1,4 @@
-"""The client for code without an event loop.
+"""Blocking client, for programs without an event loop.
 
 Each call of an `Admin` or a `BlockingClient` runs a private loop until it is done. No thread:
 nothing happens between calls, so a connection may have been closed meanwhile; the next call opens

@@ -1,4 +1,4 @@
-"""`dlog.client.admin` for code without an event loop: the same names, each call waits.
+"""Blocking twin of `dlog.client.admin`: the same names, each call waits.
 
 No thread: every call runs a private loop until it is done. Programs use it as
 `dlog.client.blocking.Admin`:

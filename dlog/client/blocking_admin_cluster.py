@@ -1,4 +1,4 @@
-"""The calls of `dlog.client.admin_cluster` for code without an event loop.
+"""Blocking twin of `dlog.client.admin_cluster`.
 
 Part of `dlog.client.blocking_admin`, which says how it works.
 """

@@ -1,4 +1,4 @@
-"""`dlog.client.consumer` for code without an event loop: the same names, each call waits.
+"""Blocking twin of `dlog.client.consumer`: the same names, each call waits.
 
 Reading ahead goes on in a thread of its own, so that records are at hand when they are asked for
 and connections live while a program works on what it has. Programs use it as

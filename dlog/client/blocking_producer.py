@@ -1,4 +1,4 @@
-"""The producer for code without an event loop; `dlog.client.blocking` has it as `Producer`.
+"""Blocking producer; `dlog.client.blocking` exports it as `Producer`.
 
     with Producer("localhost:9092") as producer:
         written = producer.write("flights", b"value", key=b"key")

@@ -1,4 +1,4 @@
-"""Records as a consumer hands them out, and those that an iteration has not come to yet.
+"""Records as a consumer returns them, and those that an iteration has not returned yet.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""Reading records: from partitions that are named, or all of some topics.
+"""Consumer for asyncio: records of named partitions, or of all partitions of topics.
 
 `Consumer` is what programs use; `dlog.client.consuming.consumer_core` is its inside. There is no
 group here: a program says where it begins, and keeps account of what it has done.

@@ -1,4 +1,4 @@
-"""What becomes of records: written, refused or unknown. One object per batch, a view per record.
+"""Outcomes of records: written, refused or unknown. One object per batch, a view per record.
 
 A `BatchResult` belongs to a batch and is settled once; a `Delivery` is a result and an index, so
 that a record costs no future of its own unless somebody waits for it. Awaiting a delivery asks for

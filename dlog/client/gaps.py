@@ -1,4 +1,4 @@
-"""Records that a reader will not get, and why: told to it, never jumped over in silence.
+"""Gaps: records that a reader cannot get, and the reason; reported, never skipped silently.
 
 Pure; `dlog.client.consuming.fetcher` finds gaps, `dlog.client.consumer` hands them to the caller.
 """

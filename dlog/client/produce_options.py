@@ -1,4 +1,7 @@
-"""What a producer can be told, with defaults, units and bounds. Pure; shared by both producers."""
+"""Options of producers: defaults, units and bounds, shared by both producers.
+
+Pure; shared by both producers.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Ranges of offsets, read one after the other over connections that stay: what a Spark task needs.
+"""Reader of ranges of offsets over connections that stay open: for Spark tasks.
 
 Unlike a consumer it knows where each range ends, so nothing is fetched behind it; records are
 handed out as whole batches, checked and still packed, for the caller to decode. Gaps are told by

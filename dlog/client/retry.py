@@ -1,4 +1,4 @@
-"""When to try again, and after how long: exponential with full jitter, capped, with a deadline.
+"""Retry policy: exponential backoff with full jitter, capped, with a deadline.
 
 Pure: the caller gives the random generator and the time. "Full jitter" as in the AWS Architecture
 Blog, "Exponential Backoff And Jitter" (2015): clients that failed together do not return together.

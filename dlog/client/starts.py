@@ -1,4 +1,4 @@
-"""Where reading begins, as a caller says it, and what has to be asked to know the offset.
+"""Start positions of reading, as callers give them, and the questions that they need.
 
 Pure; `dlog.client.cluster.offset_lookup` asks, `dlog.client.consumer` takes starts from callers.
 """

@@ -1,4 +1,4 @@
-"""What a cluster tells its clients about itself, as plain values.
+"""Values in which a cluster describes itself to clients.
 
 Pure definitions; `dlog.client.cluster.cluster` and `dlog.client.admin` fill them from responses.
 """

@@ -1,4 +1,4 @@
-"""The archive that takes dlog to hosts where it is not installed.
+"""Archive that brings dlog to hosts where it is not installed.
 
 `python -m dlog.spark.bundle FILE.zip` writes one for `spark-submit --py-files`; `register` makes
 one by itself. Python imports from it:

@@ -1,4 +1,4 @@
-"""Adds compiled modules to the archives from which Spark starts its Python processes.
+"""Tool that adds compiled modules to the archives from which Spark starts Python.
 
 `python -m dlog.spark.compile_pyspark`, once on each host, as the owner of the Spark installation,
 for the Python that runs the tasks; `--undo` restores what was there.

@@ -1,4 +1,4 @@
-"""What Spark finds by the name `dlog` where a package is missing: a source that says which.
+"""Substitute for the data source `dlog` where a package is missing: its error names the package.
 
 Without it Spark says that there is no such source. Imports nothing that may be missing, but pyspark
 (`pyspark_dlog` is imported by Spark alone).

@@ -1,4 +1,4 @@
-"""Makes the data source known to a session: `dlog.spark.register(spark)`.
+"""Registration of the data source with a session: `dlog.spark.register(spark)`.
 
 Where dlog is installed, Spark finds the source by itself (`pyspark_dlog`); everywhere else, and for
 streaming queries with files from `--py-files`, a session needs this call.

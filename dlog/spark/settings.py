@@ -1,4 +1,4 @@
-"""How the processes of a job reach the cluster: plain values that can be pickled.
+"""Connection settings of a job's processes, as values that can be pickled.
 
 Made from a job's options on the driver (`dlog.spark.options.options`), used wherever a process
 opens a client. A TLS context is made there, from paths and texts of PEM: it cannot travel.

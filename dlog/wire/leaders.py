@@ -1,4 +1,4 @@
-"""Where to go instead: the leader and the endpoints in produce and fetch responses (KIP-951).
+"""Current leader and its endpoints in responses of Produce and Fetch (KIP-951).
 
 Both stand in tagged fields, in one form for Produce 10 and Fetch 12 (leader) or 16 (endpoints).
 """

@@ -1,4 +1,4 @@
-"""A cursor over a message, for the parsers that are not hot.
+"""Cursor over a message, for parsers off the hot path.
 
 Each method reads one thing at the position, moves behind it, and raises ProtocolError where the
 bytes end too early or make no sense. Counts are bounded by the caller, because each element that an

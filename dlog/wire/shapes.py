@@ -1,4 +1,4 @@
-"""What kio's generated dataclasses say about the bytes of a message, taken apart once per class.
+"""Shapes of messages: field layouts of kio's dataclasses, computed once per class.
 
 kio describes each version of each message of Kafka's as a frozen dataclass: the order of its fields
 is the order on the wire, annotations tell arrays, nullability and nested entities, metadata the

@@ -1,4 +1,4 @@
-"""A cluster as operators see it at one moment: nodes up or not, partitions, who keeps the metadata.
+"""View of a cluster at one moment: nodes, partitions, metadata voters.
 
 `look` gathers it; the rest judges and is pure. What an older node or Apache Kafka cannot tell is
 left out.

@@ -1,4 +1,4 @@
-"""What a config means, and its values as people write them.
+"""Meaning of configs, and their values as people write them.
 
 Pure, offline: reads the tables of this version (`dlogd.metadata.state.topic_configs` for what
 topics and the cluster have, `dlogd.config.schema` for what stands in a node's file).

@@ -1,4 +1,4 @@
-"""Compares what replicas of one partition say of their disks: which differ, where, and from whom.
+"""Comparison of replicas' digests: differences, places, sources.
 
 Pure. A node's answer is what its `/digest` says (`dlogd.status.digest_page`).
 """

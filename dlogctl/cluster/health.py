@@ -1,4 +1,4 @@
-"""Whether a cluster is well, and why not.
+"""Health of a cluster, with reasons.
 
 Pure: judges what `dlogctl.commands.status` gathered from the metadata and from the nodes' /status.
 """

@@ -1,4 +1,4 @@
-"""Asks a node's HTTP endpoint for /status: one GET on the client's own event loop.
+"""Client for /status of a node: one GET on the client's own event loop.
 
 The node tells its address in its configuration, unless the user says one.
 """

@@ -1,4 +1,4 @@
-"""How far replicas are behind, over all nodes: put together from what each leader's node says.
+"""Lags of replicas over all nodes, from the reports of their leaders.
 
 Pure. A node's status is what its `/status` says (`dlogd.status.replication_page`).
 """

@@ -1,4 +1,4 @@
-"""Why partitions give no answer: their error has only a name, the node that has them knows more."""
+"""Reasons of partitions that give no answer, from the node that knows them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any

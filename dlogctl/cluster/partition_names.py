@@ -1,4 +1,4 @@
-"""How partitions are named on a command line: `events-0`, or `events` for all of a topic.
+"""Names of partitions on a command line: `events-0`, or `events` for all of a topic.
 
 Topics may have dashes and numbers in their names, so what is meant is looked up in the cluster.
 """

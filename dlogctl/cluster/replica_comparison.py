@@ -1,4 +1,4 @@
-"""Compares the replicas of one partition piece by piece, while the partition lives.
+"""Comparison of the replicas of one partition, piece by piece, while it is in use.
 
 Nodes are asked by callables that are given; what their answers mean is in
 `dlogctl.cluster.digests`. A segment that retention deletes, or a replica that moves away, is no

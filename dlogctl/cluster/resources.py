@@ -1,4 +1,4 @@
-"""What a config command is about: a topic, a node, or the whole cluster."""
+"""Resources of config commands: a topic, a node, or the whole cluster."""
 
 from dataclasses import dataclass
 

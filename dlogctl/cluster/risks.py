@@ -1,4 +1,4 @@
-"""What happens to partitions while a node is restarted.
+"""Risks of a node's restart for partitions.
 
 Pure. The rule: where an ISR has no more than `min.insync.replicas` members and the node is one of
 them, a restart would stop producers with ack all, and the node must wait. Where the replication

@@ -1,4 +1,4 @@
-"""`dlogctl config check`: whether a configuration file is right."""
+"""`dlogctl config check`: check of a configuration file."""
 
 import os
 from contextlib import suppress

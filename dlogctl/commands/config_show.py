@@ -1,4 +1,4 @@
-"""`dlogctl config show` and `get`: what configuration is in force, and who says so."""
+"""`dlogctl config show` and `get`: configuration in force, and its source."""
 
 from typing import Any
 

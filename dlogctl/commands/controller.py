@@ -1,4 +1,4 @@
-"""`dlogctl controller`: who keeps the metadata, and changes of that."""
+"""`dlogctl controller`: voters of the metadata, and their changes."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`dlogctl partition repair`: fetch one replica of a partition anew from its leader.
+"""`dlogctl partition repair`: fetch one replica again from its leader.
 
 Made of reassignments, which every node knows how to do safely: first the partition goes without the
 replica, then it gets it back, empty, and the node fetches all of it. What rots in closed segments

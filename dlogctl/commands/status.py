@@ -1,4 +1,4 @@
-"""`dlogctl status`: how the cluster is, on one screen.
+"""`dlogctl status`: state of the cluster on one screen.
 
 Everything that the metadata knows comes through --bootstrap alone, nodes that are down included.
 What only a node itself knows (uptime, disks, flush times, recovery) is asked of its HTTP endpoint,

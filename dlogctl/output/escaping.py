@@ -1,4 +1,4 @@
-"""Text on standard output and standard error: the one way out of dlogctl to a person.
+"""Escaping of all text that dlogctl writes: the one way out to a person.
 
 Names, racks, configs, error messages and records come from brokers and from whoever writes to them.
 A terminal takes control characters in a text for commands: it clears the screen, changes its title,

@@ -1,4 +1,4 @@
-"""What a `perf` run measures, and the line that shows how it goes.
+"""Measurement of a `perf` run, and its progress line.
 
 The measurement is pure but for the clock that is passed in; `Progress` writes to standard error, on
 a terminal in place.

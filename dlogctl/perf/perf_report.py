@@ -1,4 +1,4 @@
-"""What a `perf` run found: numbers, percentiles, a histogram; as a picture when asked for."""
+"""Report of a `perf` run: numbers, percentiles, histogram, picture on request."""
 
 import importlib
 import importlib.util

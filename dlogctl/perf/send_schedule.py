@@ -1,4 +1,4 @@
-"""When to send what in a `perf` run: at a rate, or as fast as it goes. Pure."""
+"""Schedule of sends in a `perf` run: at a rate, or as fast as possible. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What became of the lines that `dlogctl produce` has sent: written, refused, unknown.
+"""Deliveries of the lines that `dlogctl produce` has sent: written, refused, unknown.
 
 Holds a line number per record on its way, nothing for those that are written. Not thread-safe:
 called by the thread that sends.

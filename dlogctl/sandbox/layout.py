@@ -1,4 +1,4 @@
-"""Where a sandbox keeps what, and what it tells others: folders, configurations, the state file.
+"""Layout of a sandbox: folders, configurations, the state file.
 
     DIR/sandbox.json          what runs; replaced atomically whenever that changes
     DIR/control.sock          the supervisor listens here for `restart`

@@ -1,4 +1,4 @@
-"""Runs the daemons of a sandbox in the foreground until it is told to stop.
+"""Supervisor of the daemons of a sandbox, in the foreground.
 
 A daemon that ends stays ended until somebody asks for its restart: that is what one tries out here.
 """

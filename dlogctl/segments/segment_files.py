@@ -1,4 +1,4 @@
-"""Reads segment files as they lie on disk and says what is in them; never writes.
+"""Content of segment files, read offline; never written.
 
 Works on a stopped node's files, and on a running node's, whose last segment may then end in a batch
 that is just being written. Judges by the same code as recovery

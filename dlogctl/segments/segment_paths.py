@@ -1,4 +1,4 @@
-"""What a path given to `dlogctl segment` means: a data directory, a partition's directory, a file.
+"""Paths for `dlogctl segment`: a data directory, a partition's directory, a file.
 
 Only looks for names; `dlogctl.segments.segment_files` reads what is in the files.
 """

@@ -1,4 +1,4 @@
-"""What a shell offers for an argument: topics, configs, nodes.
+"""Completion of arguments in a shell: topics, configs, nodes.
 
 Asks the cluster, but not for long, and says nothing when that fails: somebody is typing. The client
 is loaded only when the cluster is asked.

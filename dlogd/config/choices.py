@@ -1,4 +1,4 @@
-"""The words that a configuration value may be.
+"""Words that a configuration value may be.
 
 Pure. Topic configs (`dlogd.metadata.state.topic_configs`) use the same words for the same things.
 """

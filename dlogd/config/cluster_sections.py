@@ -1,4 +1,4 @@
-"""The configuration sections of a cluster of several nodes: addresses between nodes and timings.
+"""Configuration of a cluster: addresses between nodes, and timings.
 
 Pure declarations; `dlogd.config.schema` puts them together. How the timings bound each other is
 checked with the rest (`dlogd.node.cluster_timings`): those rules belong to what they keep safe.

@@ -1,4 +1,4 @@
-"""What a configuration key is: name, kind of value, default, bounds, whether reloadable, reason.
+"""Configuration key: name, kind of value, default, bounds, whether reloadable, reason.
 
 Pure. `dlogd.config.schema` declares its fields with `key(...)`; `load` and `sample` read them back
 through `keys_of`.

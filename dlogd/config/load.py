@@ -1,4 +1,4 @@
-"""Makes a `Config` from YAML text and the environment, and reports every problem at once.
+"""Loading of a configuration from YAML and the environment; all problems at once.
 
 Keys may be flat (`flush.policy: always`), nested (`flush: {policy: always}`) or mixed. The YAML is
 walked as nodes, not as values: that gives each problem its line, and each scalar as it was written

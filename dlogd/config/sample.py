@@ -1,4 +1,4 @@
-"""Writes the sample file `etc/dlog.yaml`: every key at its default, with unit and reason.
+"""Sample file `etc/dlog.yaml`: every key at its default, with unit and reason.
 
 Pure. Keys are commented out, so that a copy of the file does not pin an old version's defaults.
 Made by `python -m dlogd.config.sample > etc/dlog.yaml`; a test compares the file with the schema.

@@ -1,4 +1,4 @@
-"""The whole configuration of a node: every key, in sections.
+"""Schema of a node's configuration: every key, in sections.
 
 Pure. The attribute path follows the dotted name (`segment.bytes` -> `config.segment.bytes`,
 `frame.bytes.max` -> `config.frame.bytes_max`); durations end in `_ms`. `Config()` is what an empty

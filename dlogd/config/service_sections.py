@@ -1,4 +1,4 @@
-"""The configuration sections of the service: identity, addresses, limits, acknowledgement, logs.
+"""Configuration of the service: identity, addresses, limits, acknowledgement, logs.
 
 Pure declarations; `dlogd.config.schema` puts them together.
 """

@@ -1,4 +1,4 @@
-"""The configuration sections of storage: directories, segments, flushing, memory, retention.
+"""Configuration of storage: directories, segments, flushing, memory, retention.
 
 Pure declarations; `dlogd.config.schema` puts them together.
 """

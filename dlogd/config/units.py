@@ -1,4 +1,4 @@
-"""Texts with units, as people write them in the configuration: sizes, durations, shares, addresses.
+"""Values with units, as people write them: sizes, durations, shares, addresses.
 
 Pure. Every `parse_…` raises `ValueError` with a message that says what is wanted; every `format_…`
 gives the shortest text that parses back to the same value.

@@ -1,4 +1,4 @@
-"""The controller at work, on the node that leads the metadata: claim, leases, plans, proposals.
+"""Driver of the controller on the node that leads the metadata: claim, leases, plans, proposals.
 
 Raft says who leads; the claim in the log makes that node the controller, and what earlier
 controllers still have under way is refused from then on. Everything is computed anew from the image

@@ -1,4 +1,4 @@
-"""Who leads the metadata and cannot be the controller lets another voter lead.
+"""Transfer of the Raft leadership by a leader that cannot act as controller.
 
 A voter takes part in elections from the moment at which it opened its metadata until it closes
 them. It can act as controller for a shorter time: not before it has recovered its logs and has

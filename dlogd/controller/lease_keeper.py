@@ -1,4 +1,4 @@
-"""Keeps this node's lease: sends heartbeats to whoever is controller, and takes its answers.
+"""Keeper of this node's lease: heartbeats to the controller, and their answers.
 
 The controller's node keeps its own lease the same way, by a connection to itself. Whether the lease
 is valid is `OwnLease.is_valid` at any moment; the callbacks here only say when to look.

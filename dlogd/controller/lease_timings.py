@@ -1,4 +1,4 @@
-"""Times of leases and how they depend on each other.
+"""Timings of leases, and their relations.
 
 Pure. Clocks of hosts run at slightly different rates; `clock_drift_ppm` bounds how far each may be
 off true time. A duration that one host must outwait while another counts it is stretched by both

@@ -1,4 +1,4 @@
-"""What a controller does about leases as long as it is one: time, probes, proofs of its authority.
+"""Watch of a controller over leases: time, probes, proofs of its authority.
 
 Made when this node has become controller, stopped when it no longer is. It decides nothing:
 `on_change` says that `table.liveness` is worth the planner's look.

@@ -1,4 +1,4 @@
-"""The controller's book of leases: who may lead, who is suspected, who is given up.
+"""Lease table of the controller: which nodes may lead, are suspected, or are given up.
 
 Pure: fed with heartbeats, broken connections, answers of probes, images and time; asked for probes
 to send and for what the planner needs. One table for each time that this node is controller.

@@ -1,4 +1,4 @@
-"""What every node answers on its internal listener: heartbeats, when it is controller, and probes.
+"""Service of every node on the internal listener: probes, and heartbeats on the controller.
 
 No transport here: a listener hands over requests with whatever object stands for the connection,
 and tells when that has ended. While this node is controller, it has a `LeaseTable`.

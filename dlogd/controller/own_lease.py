@@ -1,4 +1,4 @@
-"""The lease that this node holds: whether it may lead, answer and acknowledge now.
+"""Lease of this node: whether it may lead, answer and acknowledge now.
 
 Pure. The lease counts from the moment at which the heartbeat *left*, on this node's clock: however
 long the answer took, the controller counts from later. Whoever acts under the lease asks

@@ -1,4 +1,4 @@
-"""What the controller should do: from image, liveness and time to commands.
+"""Planner of the controller: image, liveness and time into commands.
 
 No I/O, no clock, no randomness: all of it is passed in, and the same calls give the same plans. A
 plan is only a proposal; the machine decides. So a plan from an old image does no harm, work that

@@ -1,4 +1,4 @@
-"""Asks a suspected process whether it lives.
+"""Prober of suspected processes.
 
 A connection that the host refuses says that nothing listens there any more: the process has ended,
 for it listens as long as it may hold a lease. Silence says nothing. A firewall between nodes must

@@ -1,4 +1,4 @@
-"""Which replicas go where when nodes are dead for long, are emptied, or come anew.
+"""Replacement of replicas on nodes that are dead for long, emptied or new.
 
 Pure and deterministic. A replica is replaced in its place of the list, so that the preferred leader
 stays where it is in the order; the copy is made by a reassignment, which the machine ends.

@@ -1,4 +1,4 @@
-"""What a node tells in a heartbeat, as a value. Pure."""
+"""Content of a heartbeat, as a value. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Heartbeats and probes as bytes: requests between nodes, in frames of Kafka's protocol.
+"""Messages between nodes: heartbeats and probes, in frames of Kafka's protocol.
 
 Pure. docs/formats/heartbeat.md describes each byte. Both are requests of the internal listener and
 of no other: their keys are not in `dlog.wire.apis`, so no client is told of them or served. The

@@ -1,4 +1,4 @@
-"""Connections to the internal listener of another node, each side proving the cluster's secret.
+"""Channel to the internal listener of another node, with mutual proof of the cluster's secret.
 
 Who connects sends a hello with a nonce, who listens answers with its own. Both then know the keys
 of this connection: every further frame ends with a keyed checksum over it and its number, so only

@@ -1,4 +1,4 @@
-"""A small server for requests between nodes: few connections, small frames, answers at once.
+"""Listener for requests between nodes: few connections, small frames, answers at once.
 
 Nothing here waits: a request is answered before the next one of its connection is looked at, so
 heartbeats are never behind anything. What a peer sends is bounded in size and number.

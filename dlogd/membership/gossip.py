@@ -1,4 +1,4 @@
-"""Who else is there, as gossip or the configuration says; beside the metadata, which alone decides.
+"""Hints about other nodes, from gossip or the configuration; the metadata alone decides.
 
 Part of the composition: `dlogd.node.cluster_node` makes one. Where the two differ is shown to
 operators.

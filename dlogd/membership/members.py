@@ -1,4 +1,4 @@
-"""Members of the cluster as gossip sees them, and what a node says of itself in tags.
+"""Members of the cluster as gossip sees them, and the tags of a node.
 
 Pure. A hint and nothing more: membership discovers nodes and their addresses; who may lead is
 decided by leases and written in the metadata, and a node that gossip calls failed keeps its place

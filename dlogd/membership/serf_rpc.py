@@ -1,4 +1,4 @@
-"""One connection to a Serf agent's RPC port (protocol version 1).
+"""Connection to the RPC port of a Serf agent (protocol version 1).
 
 A stream of msgpack maps in both directions, on loopback:
 

@@ -1,4 +1,4 @@
-"""What a node needs of its metadata, whether it is alone or one of a quorum. Types only."""
+"""Interface of the metadata towards a node, alone or in a quorum. Types only."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol

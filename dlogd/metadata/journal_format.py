@@ -1,4 +1,4 @@
-"""The bytes of the metadata journal (docs/formats/metadata-journal.md).
+"""Format of the metadata journal (docs/formats/metadata-journal.md).
 
 Pure. A journal is a head and then frames. A frame is written and flushed as a whole before the next
 one is begun, and its checksum covers all its commands, so after a crash at most the last frame is

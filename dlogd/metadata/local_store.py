@@ -1,4 +1,4 @@
-"""The metadata store of a single node: a durable local log where a replicated one will stand.
+"""Metadata store of a node alone: a durable local log.
 
 `propose` appends a command, `image` is the newest state, subscribers hear of each change. A command
 that is refused leaves no trace; one that was applied is on stable storage before anybody hears of

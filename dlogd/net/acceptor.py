@@ -1,4 +1,4 @@
-"""Entrance of a listening socket: judges each accepted connection before an object is made for it.
+"""Acceptor of a listening socket: judges a connection before any object is made for it.
 
 All accepted transports of a listener begin with the same `Acceptor` as their protocol. The entrance
 asks `ConnectionAdmission`; if the connection is admitted, the listener makes the connection's own

@@ -1,4 +1,4 @@
-"""Admission of connections: rates and places, of each address and over all.
+"""Admission of connections: rates and places, for each address and over all.
 
 Pure: no clock and no socket. Times are microseconds of a monotonic clock, passed in by the caller.
 A listener asks `ConnectionAdmission.admit` for each accepted connection before the listener makes

@@ -1,4 +1,4 @@
-"""What a connection sends from disk: one read that leaves, one that is made ahead of it.
+"""Reader of a connection's ranges from disk: one read that is sent, one read ahead.
 
 Read memory is scarce and peers may be slow. A buffer whose peer takes nothing now is kept only as
 one of the few that blocked last: a quick peer goes on with it, a slow one loses it to others, and

@@ -1,4 +1,4 @@
-"""What a client hears, and the log says, when a client breaks the protocol or speaks another one.
+"""Answers and log lines for clients that break the protocol or speak another one.
 
 Clients that speak TLS or HTTP try again for ever. Each is counted, and an address gets one log line
 a minute for each protocol. Owner: the event loop's thread; a listener has one.

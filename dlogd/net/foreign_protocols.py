@@ -1,4 +1,4 @@
-"""First bytes of other protocols, as they come to a port that expects frames.
+"""First bytes of other protocols on a port that expects frames.
 
 Pure. The length field of a frame is read from the same four bytes: those of TLS are a frame of 352
 MiB, `GET ` is one of 1.1 GiB. A listener that refuses the length asks here what the bytes are.

@@ -1,4 +1,4 @@
-"""Memory of requests that are being received, bounded over all connections and for each address.
+"""Memory of incoming requests, bounded over all connections and for each address.
 
 Pure accounts and buffers: no socket, no clock. Each `Intake` is one holder. Its charge follows the
 bytes that have come, never the length that a frame announces: the charge doubles as bytes come.

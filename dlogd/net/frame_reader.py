@@ -1,4 +1,4 @@
-"""Cutting one connection's byte stream into frames, without a copy where none is needed.
+"""Frame reader: cuts one connection's bytes into frames, without a copy where possible.
 
 Pure buffer logic: no socket, no loop. The transport reads into `buffer()`; `received` and
 `next_frame` then yield (buffer, start, end) of each whole frame, without its length prefix. All

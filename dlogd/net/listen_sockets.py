@@ -1,4 +1,4 @@
-"""Ports that the daemon listens on: `[::]` means every interface, of IPv6 and of IPv4.
+"""Listening sockets; `[::]` means every interface, IPv6 and IPv4.
 
 asyncio binds `::` to IPv6 alone. Here a wildcard of IPv6 gets a socket for each family, so peers
 keep their plain addresses. On a host without IPv6 the port is bound for IPv4.

@@ -1,4 +1,4 @@
-"""Entrance of the listeners for nodes: how many connections may be there that prove nothing yet.
+"""Acceptor of listeners for nodes, with a bound on connections without a proof.
 
 The bounds are on unproven connections: a place is given back when the node has proven the secret.
 Addresses of voters, and those from which a node has proven itself, have places of their own. A

@@ -1,4 +1,4 @@
-"""Refused connections of one listener between nodes: counts by reason, few log lines.
+"""Refused connections between nodes: counts by reason, few log lines.
 
 A stranger may be refused thousands of times a second. Each refusal is counted. The log has one line
 a minute for each address and reason. Takes the time, reads no clock. Owner: the listener's thread.

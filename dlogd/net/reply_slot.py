@@ -1,4 +1,4 @@
-"""The place of one reply in its connection's order, and the pieces that a reply is made of.
+"""Slot of one reply in its connection's order, and the pieces of the reply.
 
 A reply is bytes and ranges of segments; who sends it is `dlogd.net.reply_queue`, who fills it are
 the handlers.

@@ -1,4 +1,4 @@
-"""Turns for large sends, so that a catch-up read does not hold up everybody else.
+"""Turns for large sends, so that a catch-up read does not delay other clients.
 
 Copying a megabyte into a socket takes the event loop several hundred microseconds; with some
 readers of old data, a producer would wait for all of them three times on its way. So large sends

@@ -1,4 +1,4 @@
-"""The sending half of a connection: non-blocking, unbuffered, by descriptor or by transport.
+"""Writer to a socket: non-blocking, unbuffered, by descriptor or by transport.
 
 `send` takes what the peer can take now and says how much; the caller keeps the rest and is called
 back when there is room. Nothing is copied or queued here, so a slow reader costs no memory.

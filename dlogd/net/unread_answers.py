@@ -1,4 +1,4 @@
-"""Large answers that clients do not read: bounded over all connections, shared among addresses.
+"""Large answers that clients do not read: bounded over all connections, shared by addresses.
 
 An answer of thousands of partitions is megabytes in memory until its client has taken it, and a
 client may ask a thousand times and read nothing. Records are not among them: they stay in segments.

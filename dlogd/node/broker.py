@@ -1,4 +1,4 @@
-"""The node: all parts put together, started in order and stopped in reverse.
+"""Broker: all parts of a node, started in order and stopped in reverse.
 
 The composition root. Nothing is global: clock, randomness, loop, directories and engine are passed
 in, so that many nodes can live in one process (and do, in the simulation).

@@ -1,4 +1,4 @@
-"""What a node of a cluster has beside a node alone: Raft, leases, the controller when it leads.
+"""Cluster half of a node: Raft, lease, and the controller while it leads.
 
 Part of the composition: `dlogd.node.broker` makes one when `controllers` is configured.
 """

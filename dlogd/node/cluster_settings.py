@@ -1,4 +1,4 @@
-"""What the configuration of a node means for its cluster: who keeps the metadata.
+"""Settings of a node for its cluster: the voters of the metadata.
 
 Part of the composition: `dlogd.node.cluster_node` calls it.
 """

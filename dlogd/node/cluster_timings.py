@@ -1,4 +1,4 @@
-"""The times of a cluster by the configuration, and whether they go together. Pure.
+"""Timings of a cluster from the configuration, and their relations. Pure.
 
 Those of Raft, of leases, and of what the controller does without haste.
 """

@@ -1,4 +1,4 @@
-"""What a node of a cluster does before it stops: others lead in its place first.
+"""Controlled shutdown: other nodes take over leadership before the stop.
 
 Part of the composition: `dlogd.node.cluster_node` calls it. Everything here is a courtesy with an
 end: a node that cannot take its leave is fenced as if it had died, and nothing is lost.

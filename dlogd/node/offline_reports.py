@@ -1,4 +1,4 @@
-"""Tells the cluster which replicas and directories of this node are out of service, or in it again.
+"""Reports to the cluster about replicas and directories of this node that are out of service.
 
 Part of the composition: `dlogd.node.broker` makes one. What the image says is compared with what is
 so, again and again: a report that failed is made anew, and one that is not needed is not made.

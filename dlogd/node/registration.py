@@ -1,4 +1,4 @@
-"""How a node makes its start known: what it says of itself, and when.
+"""Registration of a node at its start: what it reports, and when.
 
 Part of the composition: `dlogd.node.broker` calls it.
 """

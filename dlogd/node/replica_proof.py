@@ -1,4 +1,4 @@
-"""What a node can say of its replicas when it starts: which of them hold all that they promised.
+"""Proof of replicas at a start: which of them hold everything that they promised.
 
 Pure: reads what storage has found. The rules are 0021's: the directories were used last by the very
 life that the cluster knows, and it either ended in order or all that it promised was on stable

@@ -1,4 +1,4 @@
-"""Replication as one node of a cluster does it: what it follows, what it feeds, who is in sync.
+"""Replication parts of a cluster node: following, leading, ISR.
 
 Part of the composition: `dlogd.node.broker` makes one beside its `ClusterNode`.
 """

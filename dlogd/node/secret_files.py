@@ -1,4 +1,4 @@
-"""Secrets in files: who may read or change such a file, and whether its secret can be guessed.
+"""Files with secrets: permissions, owner, and strength of the secret.
 
 A start refuses what is wrong here; `--check-config` and `dlogctl config check` report it. The check
 of the secret's strength knows the form that random generators give (base64, hexadecimal), not how

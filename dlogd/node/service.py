@@ -1,4 +1,4 @@
-"""The life of one daemon process around its node: start, signals, reload, watchdog, stop.
+"""Service around a node: start, signals, reload, watchdog, stop.
 
 Everything is passed in, the node too, so that a test can play each part; `dlogd.__main__` puts the
 real ones together. Not part of a simulated node.

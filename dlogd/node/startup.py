@@ -1,4 +1,4 @@
-"""The start of a node between its metadata and its clients: logs, registration, partitions.
+"""Startup of a node between metadata and clients: logs, registration, partitions.
 
 Part of the composition: `dlogd.node.broker` makes one and calls one of its two methods, once.
 """

@@ -1,4 +1,7 @@
-"""What a stop has left undone, and the error that says so. Pure; for `dlogd.node.broker`."""
+"""Verdict of a stop: unfinished work, and the error about it. For `dlogd.node.broker`.
+
+Pure; for `dlogd.node.broker`.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""What goes between storage and the rest of a node: its settings, its making, where logs lie.
+"""Setup of storage for a node: settings, construction, placement of logs.
 
 Part of the composition: `dlogd.node.broker` calls it.
 """

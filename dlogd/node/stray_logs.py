@@ -1,4 +1,4 @@
-"""Deletes what a start has set aside, when it has lain there for long and is surely not needed.
+"""Removal of stray logs that a start has set aside.
 
 A stray is a log whose topic was deleted, or whose replica went to other nodes, while its node was
 down. It is kept for `stray.retention` of this process's life, so that a mistake can be mended.

@@ -1,4 +1,4 @@
-"""What a node must give up when the image has changed. Pure.
+"""Difference between a node's replicas and the image: what the node must remove. Pure.
 
 `dlogd.replication.replica_manager` gives it up.
 """

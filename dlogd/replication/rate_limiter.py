@@ -1,4 +1,4 @@
-"""How much replication may send now: a token bucket on given time, for throttled replicas.
+"""Rate limiter of throttled replication: a token bucket on given time.
 
 Pure: no clock. A throttle is for replicas that catch up (a reassignment, a node that was away): who
 is in the ISR is counted, and never waits, or the throttle would cost producers (KIP-73). One object

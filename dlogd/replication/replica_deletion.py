@@ -1,4 +1,4 @@
-"""Replicas that have lost their place on this node, until they are gone from its disks.
+"""Deletion of replicas that the image no longer places on this node.
 
 A disk that hangs keeps what is to be deleted there for as long as `disk.timeout`. Whoever deletes
 waits for it only a moment: other disks have replicas to open meanwhile. Owner:

@@ -1,4 +1,4 @@
-"""The partitions of this node: opened, changed and closed as the cluster's image says.
+"""Manager of this node's partitions: opened, changed and closed as the image says.
 
 Reconciles from the image, not from events: every change of the image wakes one worker, which makes
 the partitions here equal to the image and tries again later what has failed. Owner: the event

@@ -1,4 +1,4 @@
-"""Mends what has rotted in replicas of this node, with the batches of other replicas.
+"""Repair of damaged replicas, with batches of other replicas.
 
 Told by a log's damage, which a read or the scrub has noted. The leader is asked first, then others
 in the ISR; a leader asks its followers. Nobody leaves an ISR, nothing is cut, nobody is elected:

@@ -1,4 +1,4 @@
-"""Which partitions of this node are led here: as the image says, and while the lease is valid.
+"""Roles of this node's partitions: leader or follower, by the image and the lease.
 
 Owner: the event loop's thread; made by `dlogd.replication.replica_manager`, with its partitions.
 """

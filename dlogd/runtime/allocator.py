@@ -1,4 +1,4 @@
-"""glibc's allocator, told what kind of program this is.
+"""Settings of glibc's allocator for this kind of program.
 
 As it comes, glibc gives each thread that allocates a heap of its own and never returns the top of
 it: 8 to 17 MB of a node that holds 32 MiB of tails, for a dozen threads that take turns under the

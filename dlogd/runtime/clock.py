@@ -1,4 +1,4 @@
-"""Given time: the only way by which the daemon learns what time it is.
+"""Clock: the only source of time for the daemon.
 
 Everything below `dlogd.__main__` receives a `Clock`; the simulation passes one that follows its
 virtual event loop.

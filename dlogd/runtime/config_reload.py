@@ -1,4 +1,4 @@
-"""What a changed configuration file means for a node that runs.
+"""Plan of a configuration reload: which changed keys take effect in a running node.
 
 Pure. `dlogd.service` loads the file on SIGHUP, asks `plan_reload` and carries the plan out.
 """

@@ -1,4 +1,4 @@
-"""CPython's collector of cycles, told what kind of program this is. Source: Python, `gc`.
+"""Settings of CPython's cycle collector for this kind of program. Source: Python, `gc`.
 
 What the start built is frozen, so that only what came since is looked at. Requests make no cycles,
 so the collector need not look often. A partition is one, of some 50 objects and 6 KB: all is looked

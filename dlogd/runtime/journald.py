@@ -1,7 +1,7 @@
-"""The way to journald: systemd-python where it is installed, the native protocol by hand elsewhere.
+"""Journal of systemd: systemd-python where installed, the native protocol otherwise.
 
-    field         = name "=" value "\\n"                             value without line feed
-                  | name "\\n" u64 little-endian length value "\\n"  any value
+    field         = name "=" value "\n"                             value without line feed
+                  | name "\n" u64 little-endian length value "\n"  any value
     datagram      = field *field
 
 https://systemd.io/JOURNAL_NATIVE_PROTOCOL. Never blocks: a full queue loses the entry. Called by

@@ -1,4 +1,4 @@
-"""Fields of log lines: values under names, passed next to the sentence and never read from it.
+"""Events of the log: a sentence and fields, never parsed from each other.
 
     log.warning("Closed connection peer=%s client_id=%s", peer, client_id)
     log.warning("%s peer=%s", Event("Closed connection", error=error), peer)

@@ -1,4 +1,4 @@
-"""Log lines of the daemon: text or JSON on standard error, or the journal's own fields.
+"""Setup of logging: text or JSON on standard error, or the journal's own fields.
 
 One event per line, `key=value` after its sentence. JSON and the journal get the values as fields,
 from the arguments of the call and never from the line (`dlogd.runtime.log_events`). No traceback

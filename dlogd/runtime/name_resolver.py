@@ -1,4 +1,4 @@
-"""Host names looked up once at a time each, so that a name server that hangs takes one thread.
+"""Resolver of host names, one lookup per name at a time, so a hung name server takes one thread.
 
 asyncio gives each lookup a thread of a small pool, which stays taken for as long as the resolver
 tries, also when nobody waits any more (resolv.conf(5): tens of seconds). Who dials again and again

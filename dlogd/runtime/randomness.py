@@ -1,4 +1,4 @@
-"""Given randomness, of two kinds that no part may confuse: `Rng` and `Entropy`.
+"""Sources of randomness, of two kinds that must not be confused: `Rng` and `Entropy`.
 
 `Rng` is for jitter and choices among nodes: fast, and predictable by a reader of some of its
 numbers. `Entropy` is for every value that a peer can see or that must not repeat: nonces, ids of

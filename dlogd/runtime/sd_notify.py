@@ -1,4 +1,4 @@
-"""The daemon's words to its service manager: the sd_notify protocol, without libsystemd.
+"""Notifications to systemd: the sd_notify protocol, without libsystemd.
 
 One datagram per message, never blocking: when nobody reads, STATUS and WATCHDOG are dropped, while
 what changes the state of the unit (READY, RELOADING, STOPPING) is kept and goes out before the next

@@ -1,4 +1,4 @@
-"""One client's connection: bytes in, requests to the router, replies out in order.
+"""Connection of one client: bytes in, requests to the router, replies out in order.
 
 Owner: the event loop's thread; made by `dlogd.server.listener`. Reading stops while the client may
 not send more (replies not taken, too many requests in flight, no memory for a large frame or for

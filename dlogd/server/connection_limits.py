@@ -1,4 +1,4 @@
-"""Bounds that all connections of a listener share, and what its sweep has seen of each of them."""
+"""Limits that the connections of a listener share, and findings of its sweep."""
 
 from dlogd.net.disk_reader import HeldReads
 from dlogd.net.foreign_clients import ForeignClients

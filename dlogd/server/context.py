@@ -1,4 +1,4 @@
-"""What handlers may touch: the cluster's image, proposals, partitions, the node's own facts.
+"""Context of handlers: the image, proposals, partitions, facts about the node.
 
 Deliberately no connection, no socket and no bytes. Made once by `dlogd.node.broker`, which replaces
 `config` at a reload; in unit tests made of an image in memory.

@@ -1,5 +1,4 @@
-"""From a decoded request to the entity or the frame that answers it: the one place where errors
-become codes.
+"""Dispatch of decoded requests to handlers: the one place where errors become codes.
 
 All APIs but Produce and Fetch, which have a path of their own. What a handler raises as `WireError`
 goes to the client as its code; anything else is a bug here, is logged once and goes out as

@@ -1,4 +1,4 @@
-"""Who leads instead: what a node tells with a refusal, so that a client need not ask (KIP-951).
+"""Hints to the current leader in a refusal (KIP-951).
 
 Taken from the node's own image, which may be older than what the client knows: the leader epoch
 tells, and a client follows only a newer one. Where the image names nobody else nothing is said; the

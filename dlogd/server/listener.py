@@ -1,4 +1,4 @@
-"""Accepting clients: one listening socket, limits on connections, idle time, draining at stop."""
+"""Listener for clients: socket, limits, idle time, draining at the stop."""
 
 import asyncio
 import logging

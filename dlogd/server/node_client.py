@@ -1,4 +1,4 @@
-"""Asks another node what only that one knows, as a client of it would.
+"""Client of another node, for what only that node knows.
 
 For operators' requests, which are rare: each has a connection of its own.
 """

@@ -1,4 +1,4 @@
-"""Nodes that have just been fenced: clients are told of them for a moment longer.
+"""Recently fenced nodes, which clients still see for a moment.
 
 librdkafka lets a node go as soon as it is not named, before the partitions of that node have gone
 over to the leaders in the same answer; those are then without one until it looks again a second

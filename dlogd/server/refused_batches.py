@@ -1,4 +1,4 @@
-"""Idempotent batches that a connection was refused for a moment: none behind may overtake them.
+"""Idempotent batches refused for a moment, which later batches must not overtake.
 
 A client has up to five batches of a partition under way. The first is refused by what passes (too
 few in sync, no room, a leader or a topic that is not there yet), and it has passed when the second

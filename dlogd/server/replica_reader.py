@@ -1,4 +1,4 @@
-"""Reads batches of a partition from another node's replica, of those, too, that are not committed.
+"""Reader of batches from a replica on another node, including uncommitted ones.
 
 For what is damaged here: rare, so each reading has a connection of its own. It leads to the
 internal listener: clients may not read what is not committed. The same offset in the

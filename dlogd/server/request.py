@@ -1,4 +1,4 @@
-"""One request and its answer, as handlers and the dispatcher hand them to each other.
+"""Request and answer, as handlers and dispatch exchange them.
 
 A handler is two functions: `answer` does what was asked, `refuse` says how a response of this API
 carries an error that concerns the whole request. Neither knows bytes, versions of entities or

@@ -1,4 +1,4 @@
-"""What one connection has asked for and waits to be told: requests whose answers are being made.
+"""Budget of one connection: requests whose answers are being made.
 
 All APIs but Produce and Fetch. Their answers may take a thousand times the memory of the requests,
 and are worked on until they are done, whoever waits for them; so few are made at a time. Kafka

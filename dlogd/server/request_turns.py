@@ -1,4 +1,4 @@
-"""Turns for large requests, so that one of a hundred thousand entries holds up nobody.
+"""Turns for large requests, so that one request of 100,000 entries does not delay others.
 
 What costs ten microseconds for each entry costs the event loop a second for all of them, and six
 such requests at once cost the node its lease. So the work on them is done in pieces, of some

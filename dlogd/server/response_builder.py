@@ -1,5 +1,4 @@
-"""Builds kio's response entities from plain fields, so that a handler is written once for all
-versions of its API.
+"""Builder of kio's response entities from plain fields, the same for all versions of an API.
 
 A handler returns a mapping of field names to values, nested mappings and sequences of them; the
 entity of the version asked for takes what it has and drops the rest. Error codes are plain

@@ -1,4 +1,4 @@
-"""From a frame to whoever handles it: Produce and Fetch by their own path, the rest by dispatch."""
+"""Router of frames: Produce and Fetch on their own path, all others through dispatch."""
 
 from collections.abc import Coroutine
 from typing import Any

@@ -1,4 +1,4 @@
-"""Frames that come too slowly: which connections are closed for that, and when.
+"""Slow senders: connections that are closed because a frame takes too long.
 
 A frame has a time that grows with the bytes that have come: FRAME_GRACE_S and one second for each
 FRAME_BYTES_PER_S_MIN. Silence does not count, for a client may send one byte now and then for ever.

@@ -1,4 +1,4 @@
-"""What a node of a cluster says about leases, Raft, the controller, gossip and the image.
+"""Cluster part of the status: leases, Raft, controller, gossip, image.
 
 Read when somebody asks; nothing is kept but counts of an image that has not changed since.
 """

@@ -1,4 +1,4 @@
-"""/digest: checksums of one partition's replica on this node, for `dlogctl partition verify`.
+"""Page /digest: checksums of one replica, for `dlogctl partition verify`.
 
     GET /digest?topic=events&partition=0                         how far the replica goes
     GET /digest?topic=events&partition=0&from=0&to=200000        checksums of what is there

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for operators: strict limits, no framework.
+"""HTTP/1.1 server for operators: strict limits, no framework.
 
 Knows no page: `dlogd.status.pages` gives it the routes. Every connection has one timer: for a whole
 request head, for the answer, for a reader that does not read, or for silence between requests.

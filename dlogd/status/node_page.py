@@ -1,4 +1,4 @@
-"""What a node says about itself: /status, readiness, and gauges sampled at scrape time."""
+"""Node part of the status: /status, readiness, and gauges sampled at scrape time."""
 
 import hashlib
 from collections.abc import Callable, Iterable

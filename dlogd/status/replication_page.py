@@ -1,4 +1,4 @@
-"""What a node says about replication: who lags behind what it leads, whom it follows, what moved.
+"""Replication part of the status: lag of followers, followed leaders, traffic.
 
 Read when somebody asks: one look at each partition that is led here.
 """

@@ -1,4 +1,4 @@
-"""The page /metrics: computed at most once a second, whoever asks how often.
+"""Page /metrics, computed at most once a second.
 
 Scrapes that come while the page is computed wait for it and share it, and so do those that come
 within a second after that. `load` brings in the collector, which costs 50 ms of imports; the

@@ -1,4 +1,4 @@
-"""What a node does for its logs by the clock: free space, retention, scrub, saved offsets.
+"""Background tasks of storage: free space, retention, scrub, checkpoints.
 
 Owner: the event loop's thread; started by `dlogd.storage.log_manager`. The plans are pure
 (`dlogd.storage.log.retention`, `dlogd.storage.io.disk_reserve`).

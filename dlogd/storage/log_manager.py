@@ -1,4 +1,4 @@
-"""All logs of a node, over its data directories: opened, created, deleted, closed.
+"""Manager of all logs of a node, over its data directories: open, create, delete, close.
 
     manager = LogManager(roots, services=..., entropy=..., settings=...)
     cluster_id = await manager.claim(node_id, known_cluster_id)        # locks, identity

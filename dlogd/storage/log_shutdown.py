@@ -1,4 +1,4 @@
-"""The end of all logs of a node: what is kept beside them, logs, clean-shutdown markers, locks.
+"""Shutdown of all logs: checkpoints, logs, clean-shutdown markers, locks.
 
 Each data directory ends by itself, so that one that hangs does not keep the others from their
 markers. Owner: the event loop's thread; made by `dlogd.storage.log_manager`.

@@ -1,4 +1,4 @@
-"""The start of a node's logs: find them in all directories, recover them in parallel, report.
+"""Startup of all logs: find them in all directories, recover them in parallel.
 
 Called by `dlogd.storage.log_manager` once; everything that blocks goes through the engine, so
 status can be asked for meanwhile.

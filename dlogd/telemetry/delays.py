@@ -1,4 +1,4 @@
-"""What holds up the event loop: late timers and pauses of the garbage collector.
+"""Delays of the event loop: late timers and pauses of the garbage collector.
 
 Both measure and count only; `dlogd.__main__` installs them. The simulation leaves them out.
 """

@@ -1,4 +1,4 @@
-"""The metrics of the operators' HTTP server: its connections, and requests for other hosts."""
+"""Metrics of the operators' HTTP server."""
 
 import dataclasses
 from collections.abc import Iterator

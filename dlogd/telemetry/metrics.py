@@ -1,4 +1,4 @@
-"""Every metric of the daemon: names, meaning, and the plain values behind them.
+"""Metrics of the daemon: names, meanings, and the plain values behind them.
 
 A hot path holds one of the groups below and adds to an attribute; nothing here locks, allocates or
 knows Prometheus. `dlogd.telemetry.collector` reads the groups when somebody scrapes. What is known

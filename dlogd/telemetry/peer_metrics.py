@@ -1,4 +1,4 @@
-"""The metrics of connections between nodes: those that were refused."""
+"""Metrics of refused connections between nodes."""
 
 from dlogd.telemetry.metrics import MetricSpec
 

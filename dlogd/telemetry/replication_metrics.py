@@ -1,4 +1,4 @@
-"""The metrics of replication: what a node sends, fetches, and knows of who lags."""
+"""Metrics of replication: traffic, fetches, lag."""
 
 from typing import Literal
 

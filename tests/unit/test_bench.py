@@ -14,6 +14,7 @@ from bench.rows.row import Target, medians_of
 from bench.run import all_rows
 from dlog.batch import header, native, records
 from dlog.compression import Codec
+from tests.tidy import sources
 
 
 def test_batches_are_well_formed() -> None:
@@ -124,9 +125,15 @@ def test_results_become_a_table_and_a_plot(tmp_path: Path, met: bool) -> None:
     text = (tmp_path / "results.md").read_text()
     assert ("missed" in text) != met
     assert "dlog: 600 MB/s" in text
-    for suffix in ("png", "svg"):
-        assert (tmp_path / f"results.{suffix}").stat().st_size > 1000
+    assert (tmp_path / "node.png").stat().st_size > 1000
     assert report.load(tmp_path / "results.json") == results
+
+
+def test_every_picture_can_be_read_at_once() -> None:
+    results = report.load(sources.ROOT / "bench" / "results" / "results.json")
+    for names in plot.PICTURES.values():
+        assert set(names) <= set(report.SHOWN)
+        assert 0 < len(plot.bars_of(results, names)) <= plot.BARS_MAX
 
 
 def test_acknowledgements_of_jetstream_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""The acknowledgement that a cluster wants of producers that do not say: its `ack.default`.
+"""Default acknowledgement of a topic or cluster: its config `ack.default`.
 
 Read by DescribeConfigs from dlog; Apache Kafka has no such config. Called by `Cluster`.
 """

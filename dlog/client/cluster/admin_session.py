@@ -1,5 +1,6 @@
-"""What all administrative calls share: a cluster of one's own or a given one, and how a command is
-sent. The calls are in `dlog.client.admin` and `dlog.client.admin_cluster`.
+"""Common base of administrative calls: the cluster, given or own, and the sending of commands.
+
+The calls are in `dlog.client.admin` and `dlog.client.admin_cluster`.
 """
 
 import asyncio

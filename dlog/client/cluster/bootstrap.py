@@ -1,4 +1,4 @@
-"""The addresses where a client first asks for its cluster, as a program writes them.
+"""Bootstrap addresses, as programs write them.
 
 Pure.
 """

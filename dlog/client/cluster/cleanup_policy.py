@@ -1,4 +1,4 @@
-"""The cleanup policy of a topic: whether offsets may be missing in its log.
+"""Cleanup policy of a topic: whether offsets may be missing in its log.
 
 Asked with DescribeConfigs (KIP-133). Called by `dlog.client.consuming.node_fetcher`.
 """

@@ -1,4 +1,4 @@
-"""A client's view of a cluster: connections, leaders, retries.
+"""Client's view of a cluster: connections, leaders, retries.
 
 The cluster is found through any bootstrap address, again after each failure. `run` repeats single
 calls; producers and consumers use `leader_of`, `metadata`, `connection` and `on_error`.

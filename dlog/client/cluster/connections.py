@@ -1,4 +1,4 @@
-"""The open connections of a client: one per address, opened once for all who ask at a time.
+"""Open connections of a client: one per address, shared by all callers.
 
 Knows addresses and not who leads what; `dlog.client.cluster.cluster` decides. A connection that
 broke is let go at once; addresses that failed last are `suspects` until one works again.

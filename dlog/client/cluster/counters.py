@@ -1,4 +1,4 @@
-"""What a client has done and suffered, as plain ints that a program may read at any time.
+"""Counters of a client, as plain ints that a program may read at any time.
 
 Pure: the owner adds, nobody resets. `dlog.client.cluster.cluster` counts connections, lookups and
 retries; producers and consumers keep their own counters beside these.

@@ -1,4 +1,4 @@
-"""What a producer does about the failure of a batch. Pure.
+"""Rules for a failed batch: repeat, refuse, or unknown. Pure.
 
 Kafka's rules (KIP-98, KIP-360, `TransactionManager.canRetry`), with one more distinction: whether
 the batch may have been appended although it failed, which decides how it ends when time is over.

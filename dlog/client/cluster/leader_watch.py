@@ -1,4 +1,4 @@
-"""Leaders that fall silent: while a request waits for one, others are asked who leads by now.
+"""Watch over silent leaders: while a request waits, other nodes are asked for the leader.
 
 A process that is stopped, or a host that vanished, closes no connection and refuses none, and a
 request may take long for good reasons. So silence alone changes nothing; but when the cluster has

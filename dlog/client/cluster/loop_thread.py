@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for blocking twins of what needs one.
+"""Event loop on a thread of its own, for the blocking twins.
 
 The one place in the library that starts a thread. `lock` guards what both sides touch; it is a
 condition, so that threads can wait for what happens on the loop.

@@ -1,4 +1,4 @@
-"""What a client believes of a cluster: nodes, leaders, topics, and what of it is stale.
+"""Cache of metadata: nodes, leaders, topics, and which of them are stale.
 
 Pure: no I/O, time is passed in. `dlog.client.cluster.cluster` fills it with answers, hints and
 errors. What is stale is kept: old addresses are still better than none to ask for fresh ones.

@@ -1,4 +1,4 @@
-"""Asking the cluster who is where: Metadata requests, through whichever node answers first.
+"""Lookup of metadata through the node that answers first.
 
 One look-up at a time; who asks meanwhile shares the next one. Nodes are asked one after the other,
 without waiting long for a silent one: the next is asked too. Called by

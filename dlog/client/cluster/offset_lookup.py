@@ -1,4 +1,4 @@
-"""Asking partitions where their logs begin, where they end, and what was written when.
+"""Lookup of offsets: log start, log end, first record at or after a time.
 
 Many partitions of many leaders at once, each asked again after errors that pass, until all are
 known or the policy's deadline is over. Called by the consumer; `dlog.client.consuming.fetcher`

@@ -1,4 +1,4 @@
-"""Which life of a topic is the present one: ids of topics have no order, and nodes lag. Pure.
+"""Incarnations of a topic: which topic id is current although nodes lag behind. Pure.
 
 An id that was never heard of is that of a topic made anew. One that was replaced does not come back
 for `FORMER_S`: a node tells it that has not heard yet of the topic's end. Unless it is a node that

@@ -1,4 +1,4 @@
-"""Waking one waiter: a flag that a coroutine waits for, with a deadline, at the cost of a future.
+"""Wake-up signal for one waiter: a flag with a deadline, at the cost of a future.
 
 `asyncio.Event` with a time-out costs a task or a context per wait; this is waited for once per
 request or poll. Owner: the loop's thread.

@@ -1,4 +1,4 @@
-"""Columns of several partitions to one `pyarrow.RecordBatch` with topic and partition.
+"""Columns of several partitions as one `pyarrow.RecordBatch`.
 
 Needs pyarrow, and imports it when it is first asked for something. What comes of one chunk of one
 partition is handed on without a copy; several pieces are copied together once.

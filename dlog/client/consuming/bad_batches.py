@@ -1,4 +1,4 @@
-"""Batches that no reader can decode, though their checksums are right: what a poll tells of one.
+"""Batches that no reader can decode although their checksum is right, and their error.
 
 Pure; `dlog.client.consuming.partition_cursor` meets such batches,
 `dlog.client.consuming.consumer_core` raises the error.

@@ -1,4 +1,4 @@
-"""The inside of a started consumer: its cluster, its cursors, and taking turns among them.
+"""Core of a started consumer: cluster, cursors, and turns among them.
 
 `dlog.client.consumer` is what programs see. Everything here is bound to one event loop.
 """

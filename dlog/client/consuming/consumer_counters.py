@@ -1,4 +1,4 @@
-"""What a consumer has read and met, as plain ints that a program may read at any time.
+"""Counters of a consumer, as plain ints that a program may read at any time.
 
 Pure: the owner adds, nobody resets. Connections, look-ups and retries are counted beside these, in
 `dlog.client.cluster.counters`.

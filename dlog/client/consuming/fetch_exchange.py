@@ -1,4 +1,4 @@
-"""One fetch: a plan to a request, and an answer to what it says about each partition asked for.
+"""One Fetch exchange: a plan into a request, an answer into results per partition.
 
 Knows the versions of Fetch; `dlog.client.consuming.node_fetcher` knows what the answers mean.
 """

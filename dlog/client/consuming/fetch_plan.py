@@ -1,4 +1,4 @@
-"""What to ask a node for next: which partitions, how many bytes, how long it may wait.
+"""Plan of the next Fetch to a node: partitions, bytes, waiting time.
 
 Pure; `dlog.client.consuming.node_fetcher` carries it out. The aim: every partition that has room is
 in every request, nothing is held beyond the bound, and no partition waits behind an idle one.

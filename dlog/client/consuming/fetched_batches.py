@@ -1,4 +1,4 @@
-"""What one fetch brought of one partition: whole, checked batches, still packed.
+"""Batches of one partition from one fetch: whole, checked, still packed.
 
 Pure. `scan` goes over the heads once, when the bytes arrive: it checks every CRC, leaves out
 control batches and, for readers of committed records only, batches of aborted transactions

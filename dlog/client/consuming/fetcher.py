@@ -1,4 +1,4 @@
-"""Everything that reads ahead for a consumer: who leads what, one `NodeFetcher` per node.
+"""Fetchers of a consumer: one `NodeFetcher` for each node that leads its partitions.
 
 A partition is either with the fetcher of its leader (or of the follower that this one has named,
 KIP-392) or homeless: then its leader is looked up,

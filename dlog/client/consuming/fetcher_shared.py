@@ -1,4 +1,4 @@
-"""What the fetchers of all nodes of a consumer share, and how they report to it.
+"""State that all node fetchers of a consumer share, and their reports.
 
 Made by `dlog.client.consuming.fetcher`, used by `dlog.client.consuming.node_fetcher`.
 """

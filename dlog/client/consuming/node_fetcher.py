@@ -1,4 +1,4 @@
-"""Fetches from one node, one request at a time, for all partitions that it leads.
+"""Fetcher of one node: one request at a time, for all partitions that the node leads.
 
 The next request leaves as soon as the last answer has been looked at, as long as there is room;
 it names every partition that has room. A partition is with its leader, or with the follower that

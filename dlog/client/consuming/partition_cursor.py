@@ -1,4 +1,4 @@
-"""How far one partition was read: what callers have, what is at hand, what to fetch next.
+"""Cursor of one partition: records returned, records at hand, next offset to fetch.
 
 Pure: time is passed in. `dlog.client.consuming.fetcher` puts chunks in and errors on, the consumer
 takes records out; both on the loop's thread.

@@ -1,4 +1,4 @@
-"""Records on their way into batches: memory, lingering, which batch takes a record. Pure.
+"""Accumulator: records on their way into batches, with memory and lingering. Pure.
 
 Time is passed in. Memory is bounded: a batch holds a lease of bytes, which grows as it fills, and
 nothing is appended beyond it. Only when a lease ends, `append` has to look at anything but the

@@ -1,4 +1,4 @@
-"""How batches end, or go on: what an answer, an error or the end of time does to each.
+"""Results of batches: the effect of an answer, an error or a deadline on each batch.
 
 Pure. Called by `dlog.client.producing.sender` under its lock; each function returns whom to tell
 afterwards, without the lock: who waits, and the log, whose handlers are the program's and may take

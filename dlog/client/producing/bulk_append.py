@@ -1,4 +1,4 @@
-"""Many records at once into batches: in runs per partition, without work per record where possible.
+"""Bulk append: many records in runs per partition, without work per record where possible.
 
 Pure: `BulkAppend` is advanced by the producer, which waits for memory between two steps.
 """

@@ -1,4 +1,4 @@
-"""Arrow's columns into batches, without a Python object per record.
+"""Bulk append of Arrow columns, without a Python object per record.
 
 A `pyarrow.RecordBatch` or `Table` has `value` and may have `key`, `timestamp` and `headers`, so
 that what `Consumer.poll_arrow` gave can be sent on as it is; an array of values may have another

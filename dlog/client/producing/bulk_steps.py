@@ -1,4 +1,4 @@
-"""What all ways of appending many records have in common: steps, which the producer takes. Pure."""
+"""Steps that all kinds of bulk append share, taken by the producer. Pure."""
 
 from enum import Enum, auto
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""The batches of one partition from open to done: order, sequence numbers, repetitions. Pure.
+"""Queue of one partition: batches from open to done, sequence numbers, repetitions. Pure.
 
 One batch takes records; sealed ones wait; up to `INFLIGHT_MAX` are on the wire. What failed waits
 again at its old place, and goes out again only when nothing of the partition is on the wire, so

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by the hash of its key, or all to one for a while. Pure.
+"""Partitioner: by the hash of the key, or one partition for a while. Pure.
 
 Keys are placed as Kafka's own clients do (murmur2), so that every client agrees about them. Records
 without a key stick to one partition until its batch goes out, and then go to another, chosen at

@@ -1,4 +1,4 @@
-"""How far a producer may be ahead of its oldest batch, and what it left behind. Pure.
+"""Window of a producer: its distance from its oldest batch, and skipped sequences. Pure.
 
 A leader remembers the last five batches of a producer per partition, and recognises no others when
 they are repeated. So it is not enough that no more are on the wire: what is done counts too, as

@@ -1,4 +1,4 @@
-"""Asking a node for a producer id. Called by `dlog.client.producing.sender_tasks`."""
+"""Request for a producer id. Called by `dlog.client.producing.sender_tasks`."""
 
 from datetime import timedelta
 from typing import Any

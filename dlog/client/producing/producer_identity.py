@@ -1,4 +1,4 @@
-"""Who a producer is to the leaders of partitions (KIP-98). Pure."""
+"""Identity of a producer towards the leaders of partitions (KIP-98). Pure."""
 
 NO_SEQUENCE = -1
 

@@ -1,4 +1,4 @@
-"""What a producer is made of once it runs; shared by the asyncio and the blocking one."""
+"""Parts of a running producer, shared by the asyncio and the blocking one."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Carries batches to the leaders: which go now, with which request, and what their answers mean.
+"""Sender: batches to leaders, grouped into requests, and the meaning of their answers.
 
 Everything happens in `_pump`, which runs on the loop whenever something has changed: a batch was
 opened or filled, an answer came, a leader was found, a time has come. It takes from each partition

@@ -1,4 +1,4 @@
-"""What a sender has to find out, each by a task of its own: leaders, connections, a producer id.
+"""Tasks of a sender: finding leaders, connections and a producer id.
 
 Every errand runs once at a time, waits after a failure as the policy says, and wakes the sender
 when it is done. Called by `dlog.client.producing.sender`.

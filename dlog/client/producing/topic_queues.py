@@ -1,4 +1,4 @@
-"""What a producer holds of one topic, as long as that lives. Pure; owned by the accumulator."""
+"""Queues of one topic incarnation. Pure; owned by the accumulator."""
 
 from uuid import UUID
 

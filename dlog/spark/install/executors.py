@@ -1,4 +1,4 @@
-"""Looks whether the Python of a session's executors has what tasks need: a small job.
+"""Check, by a small job, that the Python of executors has what tasks need.
 
 On a classic session, or through Spark Connect, which has no RDDs: there a function of rows looks.
 

@@ -1,4 +1,4 @@
-"""What a host needs beside dlog, and what is said where it is missing.
+"""Packages that a host needs in addition to dlog, and the error where one is missing.
 
 Imports nothing of it, nor of dlog's client: it must work where they are missing.
 """

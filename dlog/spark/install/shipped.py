@@ -1,4 +1,4 @@
-"""The compiled parts of an archive, where dlog runs from one: on hosts where it is not installed.
+"""Compiled parts of an archive, for hosts where dlog runs from the archive.
 
 Python imports no compiled module from a zip. So they are unpacked, if they fit this interpreter
 (`platform_tag`), and used where nothing is installed: by workers beside the archive, which is in a

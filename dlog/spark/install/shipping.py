@@ -1,4 +1,4 @@
-"""Takes dlog to every process of a session, where it is not installed; called by `register`.
+"""Shipping of dlog to every process of a session; called by `register`.
 
 On a classic session: `addPyFile`, and a link for the planner of streaming queries, which looks for
 files one folder too deep. That is a bug of Spark 4: it asks for the files of the job

@@ -1,4 +1,4 @@
-"""How a job's options say where the cluster is and how to speak to it.
+"""Options for the connection to the cluster.
 
 Pure. `dlog.spark.options.options` gives this on, to the source and to the sink: what only one of
 them has is theirs. Properties of Kafka's clients keep their names behind `kafka.`.

@@ -1,4 +1,4 @@
-"""Which partitions a query reads: `assign`, `subscribe` and `subscribePattern`.
+"""Subscription of a query: `assign`, `subscribe` and `subscribePattern`.
 
 Pure; `dlog.spark.reading.lookup` asks the cluster for the topics that are chosen from here.
 """

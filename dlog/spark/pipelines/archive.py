@@ -1,4 +1,4 @@
-"""Archives topics to Parquet, each record exactly once, in batches; docs/formats/archive.md.
+"""Archive job: topics to Parquet, each record exactly once; docs/formats/archive.md.
 
 A batch is planned from the newest manifest and the cluster, read and written beside the archive,
 and published with its manifest by one move of its folder. No checkpoint and no lock: a run that

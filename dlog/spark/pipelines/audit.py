@@ -1,4 +1,4 @@
-"""Audits a topic or an archive of it by itself, or two of them against each other.
+"""Audit job: a topic or an archive by itself, or two of them against each other.
 
 By itself: is each offset there once? Against another: are the same records at the same offsets?
 Only what both should have is compared. Names the ranges that differ. What retention deletes from a

@@ -1,4 +1,4 @@
-"""Finds gaps, duplicates and differences from sums over buckets of offsets. Pure.
+"""Comparison of sums over buckets of offsets: gaps, duplicates, differences. Pure.
 
 First each side is reduced to some numbers per bucket; only buckets whose numbers are not as they
 should be are looked at offset by offset. Offsets are relative to each side's `shift`.

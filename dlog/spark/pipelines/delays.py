@@ -1,4 +1,4 @@
-"""An example: how late flights leave, by airport and hour, from a topic of flights as JSON.
+"""Example job: delays of flights by airport and hour, from a topic of JSON events.
 
 Windows over the events' own time. `delays` reads what the topic has (a batch query: every window is
 whole); `delays_as_stream` keeps a table up to date and needs a watermark to know when a window is

@@ -1,4 +1,4 @@
-"""What a pipeline tells while it runs: for people, for metrics, for tests.
+"""Progress events of pipelines, for people, metrics and tests.
 
 A pipeline calls its observer with each event, in order, before it goes on.
 """

@@ -1,4 +1,4 @@
-"""The frame in which a pipeline runs as a job: session, metrics, repetition, its end.
+"""Frame of a pipeline as a job: session, metrics, repetition, end.
 
 `dlogctl pipeline` and programs for spark-submit use it; docs/spark.md.
 """

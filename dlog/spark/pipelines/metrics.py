@@ -1,4 +1,4 @@
-"""A job's metrics for Prometheus: as a file for node_exporter's textfile collector, or over HTTP.
+"""Metrics of jobs for Prometheus: a file for node_exporter, or HTTP.
 
 An observer (`dlog.spark.pipelines.events`). Counters go on from what the file says, so that jobs
 that a timer starts count like one process that never ends. docs/operating/metrics.md names all.

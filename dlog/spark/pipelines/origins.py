@@ -1,4 +1,4 @@
-"""Asks a cluster what a pipeline has to know of it: topics, their ids, where partitions begin, end.
+"""Facts about a cluster that pipelines need: topics, ids, beginnings and ends of partitions.
 
 On the driver, with the blocking clients; each call opens its own.
 """

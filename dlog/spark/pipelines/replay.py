@@ -1,4 +1,4 @@
-"""Replays an archive into a topic: each record once, in order, whatever dies meanwhile.
+"""Replay job: an archive into a topic, each record once, in order, through failures.
 
 Batch by batch. The rows of a batch that go to one partition are always the same in the same order;
 `dlog.spark.pipelines.replay_task` passes over those that are there. So a killed run is started

@@ -1,4 +1,4 @@
-"""How far a replay has come: files beside the archive, and what they mean. Pure but for `Progress`.
+"""State of a replay: files next to the archive. Pure but for `Progress`.
 
 `start.json` says where each partition of the target ended when the replay began; one file for each
 batch that is done says where they ended then. Nobody else may write to the target meanwhile. So

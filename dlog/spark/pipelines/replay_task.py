@@ -1,4 +1,4 @@
-"""Writes the records of a replay, where the task runs: those that the target does not have yet.
+"""Task of a replay: writes the records that the target does not have yet.
 
 The rows of one partition come in an order that is always the same. How many of them the partition
 has is told by its end; they are passed over, after a look whether the last one is the same.

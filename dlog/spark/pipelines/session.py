@@ -1,4 +1,4 @@
-"""The Spark session that a pipeline runs in: the caller's, the submitted one, or one of its own."""
+"""Spark session of a pipeline: the caller's, the submitted one, or a new one."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Where the partitions of a replay's target end, once nothing is under way there any more.
+"""Ends of the target's partitions, once no write is under way.
 
 A task that is run anew must know all that the attempt before it has left, and that may be more than
 consumers see: a replica that is silent holds the high watermark back. So it is the log's own end

@@ -1,4 +1,4 @@
-"""What an audit compares: a topic of a cluster, or what an archive has of it.
+"""Sides of an audit: a topic of a cluster, or its archive.
 
 Each side says which offsets it should have, and gives the records of a range of them.
 """

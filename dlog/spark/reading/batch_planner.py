@@ -1,4 +1,4 @@
-"""What a batch query reads of each partition. Runs in the planner, on the driver's host."""
+"""Planner of a batch query: what it reads of each partition. Runs on the driver's host."""
 
 from dataclasses import replace
 

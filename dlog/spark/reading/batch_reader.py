@@ -1,4 +1,4 @@
-"""A batch query: its options become ranges of offsets, once, and each range a task.
+"""Reader of a batch query: options become ranges of offsets, each range a task.
 
 Made in the planner on the driver's host; `read` runs where the tasks run, on a pickled copy.
 """

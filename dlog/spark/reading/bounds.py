@@ -1,4 +1,4 @@
-"""From what options say of beginnings and ends to offsets of the partitions that there are.
+"""Bounds of a read: options for beginnings and ends, turned into offsets.
 
 Called by the planners of batches and streams, with a `Lookup` to ask.
 """

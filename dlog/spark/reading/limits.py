@@ -1,4 +1,4 @@
-"""How much one micro-batch takes: at most so many offsets or bytes, at least so many offsets.
+"""Limits of one micro-batch: offsets or bytes at most, offsets at least.
 
 Pure: time is passed in. After KafkaMicroBatchStream: a limit is shared in proportion to what each
 partition has, and none of them starves.

@@ -1,4 +1,4 @@
-"""What the planner asks the cluster: which partitions there are, where they begin and end.
+"""Questions of the planner to the cluster: partitions, their beginnings and ends.
 
 Blocking, for one thread; every call ends by a deadline, for Spark waits for the planner without
 one. Leaders that move and nodes that come and go are the client's business.

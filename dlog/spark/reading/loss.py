@@ -1,4 +1,4 @@
-"""What of a range is gone, or may be: the checks of Spark's Kafka source, by their names.
+"""Loss of records in a range: the checks of Spark's Kafka source, by their names.
 
 Pure: what the cluster says is passed in. Gaps inside a log (compaction, markers of transactions)
 are no loss; offsets before the log's start are, when the query has not read them.

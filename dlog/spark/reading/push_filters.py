@@ -1,4 +1,4 @@
-"""Filters of a query that need not read what they leave out: `pushFilters=true`.
+"""Filters of a query that narrow its ranges: `pushFilters=true`.
 
 Pure, but for `FilteredBatchReader`, which asks the cluster where a time is. Topic, partition and
 offset are clipped exactly, so Spark need not look again; by time only what is before is left out,

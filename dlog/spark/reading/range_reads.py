@@ -1,4 +1,4 @@
-"""What a task does with its range; the same for batches and streams.
+"""Read of one range by a task; the same for batches and streams.
 
 Runs where the tasks run: pyarrow and the client's threads are loaded only here.
 """

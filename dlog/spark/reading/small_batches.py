@@ -1,4 +1,4 @@
-"""Small micro-batches of a stream: read where they are planned, and handed over with the plan.
+"""Small micro-batches, read by the planner and sent with the plan.
 
 A task in Python costs Spark more than a few records do. Spark lets the process that plans a
 stream send records along with a plan of one task, keeps them as a block, and runs that task

@@ -1,4 +1,4 @@
-"""What a streaming query reads in each micro-batch. One per query, in a process of the driver.
+"""Planner of a streaming query: what each micro-batch reads. One per query, on the driver.
 
 All that must survive a restart is in the offsets that Spark keeps: where batches end. Where the
 first one begins it does not keep: a query that ends before that batch is committed asks for it

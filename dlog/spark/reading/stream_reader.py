@@ -1,4 +1,4 @@
-"""A streaming query as Spark sees it: offsets of checkpoints in, offsets and tasks out.
+"""Reader of a streaming query: offsets of checkpoints in, offsets and tasks out.
 
 Spark keeps one in a process of the driver's host, which plans; copies are pickled to the tasks,
 which read. Spark calls neither `stop` nor the last `commit` reliably: nothing depends on them.

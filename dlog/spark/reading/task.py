@@ -1,4 +1,4 @@
-"""What a task does: reads one range of offsets, and yields Arrow's record batches.
+"""Task of a read: one range of offsets into Arrow record batches.
 
 Runs in Spark's Python workers, which take one task after the other: the thread that fetches, with
 its connections and what it knows of the cluster, stays for the next one. `dlog.client` deals with

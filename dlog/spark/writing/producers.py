@@ -1,4 +1,4 @@
-"""The producers of one worker process, kept from task to task.
+"""Producers of one worker process, kept from task to task.
 
 Spark runs many short tasks in one process, one at a time; opening a producer costs several round
 trips. A producer is taken for a task and given back when all that it was given is in the log;

@@ -1,4 +1,4 @@
-"""What a sink promises about the records of a batch: all that would be otherwise in exactly once.
+"""Promises of a sink about the records of a batch: everything that exactly once would change.
 
 `commit` and `abort` are called on fresh writers in another process, in any order and more than
 once, `abort` after a `commit` that failed when its work was done: both must be idempotent, and an

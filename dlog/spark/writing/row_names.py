@@ -1,4 +1,4 @@
-"""How the sink names a row in an error, so that somebody can find it among the job's data. Pure."""
+"""Names of rows in errors of the sink, by which a user finds the row. Pure."""
 
 import pyarrow
 

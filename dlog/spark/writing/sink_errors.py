@@ -1,4 +1,4 @@
-"""What the sink says about rows that were not written: which, why, and what to do. Pure."""
+"""Errors of the sink about rows that were not written: which rows, why, what to do. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame to records: which columns there are, which topic each row goes to.
+"""Rows of a DataFrame as records: columns, and the topic of each row.
 
 Pure. The columns are those of Spark's Kafka sink: `value`, and perhaps `key`, `topic`, `partition`
 and `headers`; others are not looked at. No Python object is made per row.

@@ -1,4 +1,4 @@
-"""What names one batch of one query, and what its tasks tell of what they wrote.
+"""Tokens: the name of one batch of one query, and the reports of its tasks.
 
 Spark may write a batch several times: tasks are tried again, and after a failure the whole batch
 is, with the same `Token`. What a sink makes of that is in `dlog.spark.writing.promises`.

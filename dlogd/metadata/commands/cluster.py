@@ -1,4 +1,4 @@
-"""Commands about the cluster as a whole: who is its controller, and which formats are in use.
+"""Commands about the cluster: its controller, its feature level.
 
 Pure. Part of `dlogd.metadata.commands.codec`, which says what a command is.
 """

@@ -1,4 +1,4 @@
-"""The commands that change the cluster's state, and their versioned bytes.
+"""Codec of commands: versioned bytes of every change to the image.
 
 Pure. A command is proposed to the metadata store and applied by `dlogd.metadata.machine.apply` on
 every node. Its bytes are our own (docs/formats/commands.md), never pickled objects or method names:

@@ -1,4 +1,4 @@
-"""Commands about nodes: their starts and ends, and what an operator wants of them.
+"""Commands about nodes: registration, fencing, drain, removal.
 
 Pure. Part of `dlogd.metadata.commands.codec`, which says what a command is.
 """

@@ -1,4 +1,4 @@
-"""Commands about partitions: ISRs, leaders, and where replicas are.
+"""Commands about partitions: ISRs, leaders, replicas.
 
 Pure. Part of `dlogd.metadata.commands.codec`, which says what a command is.
 """

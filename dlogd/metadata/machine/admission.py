@@ -1,4 +1,4 @@
-"""What a proposer checks before a command goes into the log.
+"""Checks of a proposer before a command goes into the log.
 
 Pure. The machine must decide the same on nodes of all versions, so it does not know which config
 values make sense; that is checked here, with this version's table.

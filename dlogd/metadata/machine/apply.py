@@ -1,4 +1,4 @@
-"""The replicated state machine: `apply(image, command bytes) -> (image, outcome)`.
+"""State machine: `apply(image, command bytes) -> (image, outcome)`.
 
 Pure, deterministic and total: it never raises, for any bytes, and every node that applies the same
 commands in the same order gets the same image (hole H13). Leaders and epochs are decided here and

@@ -1,4 +1,4 @@
-"""What commands about the controller and the feature level make of an image.
+"""Steps of the machine for the controller and the feature level.
 
 Pure. Each step returns the next image and a value, or raises the WireError of its refusal;
 `dlogd.metadata.machine.apply` calls them.

@@ -1,4 +1,4 @@
-"""Turns the requests of AlterConfigs and IncrementalAlterConfigs into changes for a command.
+"""Changes of configs, from the requests AlterConfigs and IncrementalAlterConfigs.
 
 Pure. Done by the proposer: the operations append and subtract are resolved here against the present
 value, which the machine then compares again, so that two of them at once cannot lose one.

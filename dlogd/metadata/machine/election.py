@@ -1,4 +1,4 @@
-"""What becomes of one partition when something about it or its nodes changes.
+"""Election of leaders, and changes of a partition when a node or replica changes.
 
 Pure and deterministic; called by the machine alone to make new partitions, and by others to ask.
 `settle` is the one place where ISR, ELR, leader, reassignment and epochs move, in this order:

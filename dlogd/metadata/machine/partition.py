@@ -1,4 +1,4 @@
-"""What commands about ISRs, leaders and assignments make of an image.
+"""Steps of the machine for ISRs, leaders and assignments.
 
 Pure. Each step returns the next image and a value, or raises the WireError of its refusal;
 `dlogd.metadata.machine.apply` calls them. The order of checks is Kafka's

@@ -1,4 +1,4 @@
-"""From changed partitions to a changed image: what all steps of the machine share.
+"""Changed partitions into a changed image: shared by all steps.
 
 Pure. Topics that do not change are not copied, and nor is what surrounds them.
 """

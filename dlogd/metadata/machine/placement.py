@@ -1,4 +1,4 @@
-"""On which nodes the replicas of new partitions go.
+"""Placement of replicas of new partitions on nodes.
 
 Pure and deterministic: the same image gives the same places. Called by proposers; the machine only
 checks the result. The least loaded node comes first; of equal ones the next in turn.

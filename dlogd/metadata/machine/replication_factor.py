@@ -1,4 +1,4 @@
-"""Which replicas a topic gets or gives up when its replication factor changes.
+"""Change of a topic's replication factor: replicas to add or remove.
 
 Pure and deterministic. More: the least loaded nodes, on racks that have none yet. Fewer: who is out
 of sync goes first, of those who is not eligible either (KIP-966), then who stands last in the

@@ -1,4 +1,4 @@
-"""What a follower does with an append: which entries are new, what conflicts, what is proven.
+"""Append rules of a follower: new entries, conflicts, proven entries.
 
 Pure. pysyncobj cuts a follower's log behind `prevLogIdx` whatever stands there, and so loses what
 was acknowledged when an older message comes late (hole 1.5.1); and it commits up to the leader's

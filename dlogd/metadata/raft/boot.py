@@ -1,4 +1,4 @@
-"""Reading of what a node's Raft directory holds, at start. Blocking.
+"""Boot of Raft: reading a node's Raft directory at the start. Blocking.
 
 Snapshot and log are each whole or absent; a crash may come between the two, and then the snapshot
 is the newer one. What no crash can make (a gap, a missing file, damage) is refused.

@@ -1,4 +1,4 @@
-"""One connection between two Raft nodes: frames, handshake, checksums, silence.
+"""Connection between two Raft nodes: frames, handshake, checksums, silence.
 
     u32 length, body, and after the handshake a checksum of 16 bytes (docs/formats/raft-wire.md)
 

@@ -1,4 +1,4 @@
-"""The half of the core that is about votes: pre-vote, whose votes count, higher terms.
+"""Votes of the Raft core: pre-vote, whose votes count, higher terms.
 
 pysyncobj holds elections; it asks `_SyncObj__connectedToAnyone` when one is due, which is where a
 majority is asked first whether it would agree (pre-vote): a node that was cut off, or was removed,

@@ -1,4 +1,4 @@
-"""The bytes of log entries and of the records in the log's file (docs/formats/raft-log.md).
+"""Format of log entries and of the records of the log file (docs/formats/raft-log.md).
 
 Pure. An entry begins with its kind, whose numbers are those of pysyncobj:
 

@@ -1,4 +1,4 @@
-"""Whether this software knows the feature level of the cluster's metadata.
+"""Feature level of the cluster's metadata, and whether this software knows it.
 
 Pure. What it does not know it would pass over as malformed, and its image would be another one than
 that of the other nodes from then on; as the leader it would send that image on. So a node whose

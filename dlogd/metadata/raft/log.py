@@ -1,4 +1,4 @@
-"""The durable Raft log of one node: entries, term, vote and the commit index (hole H15).
+"""Durable Raft log of one node: entries, term, vote, commit index (hole H15).
 
 One file, `raft.log`, in the frames of `dlogd.metadata.journal_format`: what was recorded since the
 last flush is written as one frame and flushed, so that at most the last frame of a file can be

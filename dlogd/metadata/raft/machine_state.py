@@ -1,4 +1,4 @@
-"""The image that the log has made so far, who is told of its changes, and its snapshots.
+"""State of the machine so far, its subscribers, and its snapshots.
 
 Entries come from the core one by one (`apply`); `publish` then tells subscribers and proposers.
 Owner: the Raft loop.

@@ -1,4 +1,4 @@
-"""Who votes: what a leader checks before it changes the voters or hands its office on.
+"""Membership of the quorum: checks before a change of voters or a transfer of leadership.
 
 A change is one entry with the whole new set. One at a time, and only once the leader's own first
 entry is committed (Ongaro's correction of 2015). A change that would leave less than a majority of

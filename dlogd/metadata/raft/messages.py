@@ -1,4 +1,4 @@
-"""The messages between the nodes of a Raft cluster, and their bytes (docs/formats/raft-wire.md).
+"""Messages between Raft nodes, and their bytes (docs/formats/raft-wire.md).
 
 Pure. A message is a dict, as pysyncobj wants it, of a known type with exactly the fields of that
 type; nothing else is ever encoded or decoded, and only MalformedError is raised. The first byte is

@@ -1,4 +1,4 @@
-"""One node's part in the Raft cluster: the task that takes, ticks and sends.
+"""Participant in Raft: the task that receives, ticks and sends.
 
 What connections bring waits in `_inbox` until the next step of the one task, so that nothing of the
 core runs in the middle of something else. Whatever goes wrong in the task ends the node: `failed`

@@ -1,4 +1,4 @@
-"""The log lines about peers that come and go, so few that a wrong configuration fills no disk.
+"""Log lines about peers, rate limited.
 
 Peers dial each other many times in a second. What does not change is said once in a while; the rest
 is for `log.level: debug`. Takes the loop's time, reads no clock.

@@ -1,4 +1,4 @@
-"""What pysyncobj is given in place of its own sockets: peers, a wire, no poller."""
+"""Substitutes for pysyncobj's sockets: peers, a wire, no poller."""
 
 from collections.abc import Callable
 

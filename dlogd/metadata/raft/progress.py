@@ -1,4 +1,4 @@
-"""Where one node's Raft is, in numbers. Values only: read from any thread, for operators."""
+"""Progress of one node's Raft, in numbers for operators. Values, readable from any thread."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

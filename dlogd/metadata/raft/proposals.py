@@ -1,4 +1,4 @@
-"""Proposals on their way into the log, on the side of who proposes and on the leader's.
+"""Proposals on their way into the log, at the proposer and at the leader.
 
 Pure. A proposal is applied at most once although it is sent again, because it is
 sent again only when all earlier copies are known to be dead or are recognised:

@@ -1,4 +1,4 @@
-"""The one door to pysyncobj: version and private names checked, pickle and real time taken away.
+"""Adapter to pysyncobj: checked version and private names, no pickle, no real time.
 
 The consensus core drives pysyncobj through private names, so exactly one release will do. `check`
 is called at start and refuses any other with what to do about it. Importing this module replaces,

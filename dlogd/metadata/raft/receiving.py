@@ -1,4 +1,4 @@
-"""A follower's half of a snapshot's transfer: chunks are gathered, the whole is installed.
+"""Receiving of a snapshot by a follower: chunks, then installation.
 
 A transfer lives as long as its connection and its leader; a new one begins at the beginning.
 Owner: the Raft loop.

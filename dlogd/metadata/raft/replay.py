@@ -1,4 +1,4 @@
-"""What a log file holds: its records carried out one after the other.
+"""Replay of a log file: its records carried out one after the other.
 
 Pure. Raises MalformedError for records that contradict each other; what cannot happen by a crash is
 never repaired.

@@ -1,4 +1,4 @@
-"""What a leader sends to each peer: entries in a bounded pipeline, or a snapshot in chunks.
+"""Replication to each peer: entries in a bounded pipeline, or a snapshot in chunks.
 
 Takes the place of pysyncobj's sending, which has no bounds, sends again what is on its way when an
 old reply arrives, and counts replies of other terms (holes 1.5.1, 1.5.3, 1.5.7, 1.5.8). Indexes of

@@ -1,4 +1,4 @@
-"""Who a node is in the Raft cluster, and its bounds. Values only."""
+"""Settings of a node in Raft: identity and bounds. Values only."""
 
 import ssl
 from dataclasses import dataclass, field

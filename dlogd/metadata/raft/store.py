@@ -1,4 +1,4 @@
-"""The cluster's metadata on Raft, with the surface of `dlogd.metadata.local_store.MetadataStore`.
+"""Metadata store of a cluster, on Raft, with the interface of `dlogd.metadata.local_store`.
 
 Any node may propose; the command goes to the leader and its outcome is read from this node's own
 copy of the log, so that when a proposal is settled this node's image shows it.

@@ -1,4 +1,4 @@
-"""The metadata on Raft in a thread of its own, with the surface of the store on the caller's loop.
+"""Thread of Raft, and its interface on the caller's loop.
 
 The flushes and snapshots of the metadata then hold up no client, and a burst of client work delays
 no heartbeat. The two loops hand each other calls, many at a time (`_Mailbox`), and share no value

@@ -1,4 +1,4 @@
-"""How fast a Raft cluster reacts, and which bounds keep it safe and calm. Pure."""
+"""Timings of Raft, and bounds that keep it safe and calm. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The network of one Raft node: listens, dials its peers, keeps one connection with each.
+"""Transport of one Raft node: listener, dials, one connection with each peer.
 
 Two nodes may dial each other at once; both keep the connection that the higher node id dialled.
 Peers that cannot be reached are dialled again after a growing pause with jitter. A connection that

@@ -1,4 +1,4 @@
-"""The nodes whose votes and copies count, as one immutable value, and changes of it.
+"""Voters of the quorum, as one immutable value, and its changes.
 
 Pure. A voter is a node *and* the directory that holds its log: a node that comes back with another
 directory has forgotten what it promised, so it is an observer until it is made a voter again

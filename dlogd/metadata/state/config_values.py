@@ -1,4 +1,4 @@
-"""Kinds of values that topic and cluster configs have: how texts are read, checked and written.
+"""Kinds of config values: reading, checking, writing.
 
 Pure. Numbers of types and sources are those of the DescribeConfigs response.
 """

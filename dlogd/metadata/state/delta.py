@@ -1,4 +1,4 @@
-"""What differs between two images, for the parts of a node that react to changes.
+"""Differences of two images, for the parts of a node that react to changes.
 
 Pure. A topic that was deleted and created anew under its name is a deletion and a creation: the two
 lives are told apart by topic id (hole H19).

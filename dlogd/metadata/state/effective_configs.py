@@ -1,4 +1,4 @@
-"""Which config values hold for a topic, and where each comes from.
+"""Effective configs of a topic, and the source of each value.
 
 Pure. Order of sources, the first that has a value wins: topic, cluster, the node's file, default.
 """

@@ -1,4 +1,4 @@
-"""Reading and writing of the metadata layer's own bytes: big-endian integers, texts, lists.
+"""Encoding of metadata: big-endian integers, texts, lists.
 
 Pure. Shared by commands, snapshots and the journal. There is one encoding of each value, so what
 decodes encodes back to the same bytes. `Reader` never reads beyond its end, never allocates more

@@ -1,4 +1,4 @@
-"""The state of the cluster as one immutable value.
+"""Image: the state of the cluster as one immutable value.
 
 Pure. Only `dlogd.metadata.machine.apply` makes new images; everybody else reads them and reacts to
 what `dlogd.metadata.state.delta` says has changed. Mappings and their values are never changed in

@@ -1,4 +1,4 @@
-"""How large the things in the image may be.
+"""Size limits of everything in the image.
 
 Pure. The machine holds every command to these, so they never shrink: a command that was applied
 once must be applied again by a later version that reads it from the journal.

@@ -1,4 +1,4 @@
-"""A mapping that never changes and whose changed copies cost little, however large it is.
+"""Persistent map: immutable, with cheap changed copies at any size.
 
 Pure. A command that touches one topic out of 10,000 must not copy them all: entries lie in small
 chunks, in the order in which their keys came, and a copy shares all chunks but those it changes.

@@ -1,4 +1,4 @@
-"""The newest items by id as a mapping that never changes and whose longer copies cost little.
+"""Map of the most recent items by id: immutable, with cheap longer copies.
 
 Pure. The machine remembers the outcomes of the last commands; with each command one comes and the
 oldest goes. Items lie in shards, which copies share but for the one that gets the new item. What is

@@ -1,4 +1,4 @@
-"""What several commands have in common: kinds, assignments, lists of replicas, and their bytes.
+"""Fields that several commands share: kinds, assignments, lists of replicas, their bytes.
 
 Pure. The commands are in modules of their own, one for each subject;
 `dlogd.metadata.commands.codec` puts them together.

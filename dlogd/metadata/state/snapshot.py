@@ -1,4 +1,4 @@
-"""The bytes of a whole image (docs/formats/metadata-snapshot.md).
+"""Snapshot: the bytes of a whole image (docs/formats/metadata-snapshot.md).
 
 Pure. Primitive values are those of `dlogd.metadata.state.encoding`. Topics stay in the order in
 which they were created, so that an image that was read is in every respect the one that was

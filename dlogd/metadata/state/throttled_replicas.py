@@ -1,4 +1,4 @@
-"""Which replicas of a topic are throttled, as Kafka writes it: `*`, or `partition:node,...`.
+"""Throttled replicas of a topic, in Kafka's notation: `*`, or `partition:node,...`.
 
 Pure. Values of the topic configs `leader.replication.throttled.replicas` (what these nodes send
 while they lead) and `follower.replication.throttled.replicas` (what they fetch): KIP-73.

@@ -1,4 +1,4 @@
-"""The table of topic configs: Kafka's names, types and meanings, with bounds and reasons.
+"""Table of topic configs: Kafka's names, types, meanings, bounds, reasons.
 
 Pure. Every key can be set for a topic, and for the whole cluster under its `cluster_name` (Kafka's
 name for the broker's default). A key without effect takes every value that Kafka takes, unless the

@@ -1,4 +1,4 @@
-"""Which names a topic may have: Kafka's rules.
+"""Rules for topic names, as in Kafka.
 
 Pure.
 """

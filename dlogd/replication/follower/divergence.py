@@ -1,4 +1,4 @@
-"""Cuts a replica's log, and brings what is known beside it down to the same end.
+"""Divergence from the leader: truncation of a log and of the state next to it.
 
 A follower's log is only cut where its leader's history says so (KIP-101), never at a watermark.
 Producers are read anew: what they sent behind the cut was never there.

@@ -1,4 +1,4 @@
-"""Throttled partitions that catch up with one leader: who waits before it asks for more (KIP-73).
+"""Throttle of a fetcher: which partitions wait before they ask for more (KIP-73).
 
 Part of `dlogd.replication.follower.frame_applier`. A leader answers a subscription, or a report,
 with a frame of the partition; so neither is sent before it may be paid for, and only as many are

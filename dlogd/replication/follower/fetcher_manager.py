@@ -1,4 +1,4 @@
-"""Follows the leaders of all partitions that this node does not lead, as the image says.
+"""Manager of fetchers: one for each leader that this node follows.
 
 Owner: the event loop's thread; made by `dlogd.node.replication_setup`, told by `Roles`.
 """

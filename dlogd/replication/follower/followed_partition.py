@@ -1,4 +1,4 @@
-"""One partition as its follower follows it: which leader, in which epoch, by which handle.
+"""State of a followed partition: leader, epoch, subscription.
 
 Made by `dlogd.replication.follower.fetcher_manager`, moved by
 `dlogd.replication.follower.leader_fetcher`. A change of leader or epoch makes a new one: what was

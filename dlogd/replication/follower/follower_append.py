@@ -1,4 +1,4 @@
-"""Appends what a leader sent to a follower's log, verbatim.
+"""Append of a leader's batches to a follower's log, verbatim.
 
 A follower never gives out an offset and skips nothing: a batch is whole, unharmed and follows on,
 or it is refused. What producers sent is remembered as the leader remembers it,

@@ -1,4 +1,4 @@
-"""What a leader says, taken into the logs: records, watermarks, log starts, and refusals.
+"""Applier of a leader's frames: records, high watermarks, log starts, refusals.
 
 Part of `dlogd.replication.follower.leader_fetcher`. A batch is appended when its checksum fits and
 it follows on; what does not is asked for again after a rest, never skipped. Where the histories

@@ -1,4 +1,4 @@
-"""A DATA frame of a replication stream on its way into logs: how far it is taken.
+"""Cursor in a DATA frame: how much of the frame has been appended.
 
 Moved by `dlogd.replication.follower.frame_applier`. Nothing is copied: the records stay in the
 frame's buffer.

@@ -1,4 +1,4 @@
-"""A follower's connection to one leader: an introduction, then frames of the replication stream.
+"""Connection of a follower to one leader: an introduction, then replication frames.
 
 Owner: the event loop's thread; made by `dlogd.replication.follower.leader_fetcher`. Nothing is
 known of partitions here. Frames are handed over where they lie; who cannot take one now says so,

@@ -1,4 +1,4 @@
-"""Fetches all partitions that follow one leader, over one connection to it.
+"""Fetcher of all partitions that follow one leader, over one connection.
 
 The follower pulls: it says where it stands, the leader sends what comes after, and the leader
 counts only what this follower says it has promised. Nothing here waits for another leader (rule

@@ -1,4 +1,4 @@
-"""Where a leader's log begins, its followers' begin as well: what was deleted there goes here.
+"""Sync of log starts: a follower deletes what its leader has deleted.
 
 Part of `dlogd.replication.follower.frame_applier`. Only what is committed goes. A full disk takes
 nothing until something goes, so nothing that could go waits for what is to be written first. Owner:

@@ -1,4 +1,4 @@
-"""When a partition that could not be followed is tried again: no failure without a rest (rule L4).
+"""Backoff before a partition that failed is followed again.
 
 Part of `dlogd.replication.follower.frame_applier`. Owner: the event loop's thread.
 """

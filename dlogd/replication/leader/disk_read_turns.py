@@ -1,4 +1,4 @@
-"""Which partitions of a replication stream wait to be read from a disk, and which one is read.
+"""Turns of partitions of a stream that need a read from disk.
 
 Pure. Part of `dlogd.replication.leader.follower_session`. One read at a time from each data
 directory: a disk that hangs then holds up its own partitions, and neither the stream nor those of

@@ -1,4 +1,4 @@
-"""One partition as it is fed to one follower: what was sent, what the follower has said.
+"""Partition in a follower's session: what was sent, what the follower confirmed.
 
 Made by `dlogd.replication.leader.follower_sessions` for a `Feed`. What may be sent is everything
 appended, flushed here or not: it counts when the follower has promised it.

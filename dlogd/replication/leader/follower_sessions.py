@@ -1,4 +1,4 @@
-"""All followers that this node feeds: lets them in, and judges where each partition may begin.
+"""Sessions of all followers: admission, and the start offset of each partition.
 
 Owner: the event loop's thread; made by `dlogd.node.replication_setup`. A follower's history is
 compared with this log before anything is sent: the largest epoch that both know has to end where

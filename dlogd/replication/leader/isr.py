@@ -1,4 +1,4 @@
-"""Keeps ISRs true: proposes who has caught up, and drops who lags, for the partitions led here.
+"""ISR keeper: proposes followers that caught up, removes those that lag.
 
 Each change is an `AlterPartition` command, a compare-and-set on the partition epoch (KIP-497): one
 at a time for each partition, made anew from the present state when it was refused, and proposed

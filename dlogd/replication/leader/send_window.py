@@ -1,4 +1,4 @@
-"""What is under way to a follower: frames that it has not said to have taken.
+"""Window of a session: frames that the follower has not confirmed.
 
 Pure. Part of `dlogd.replication.leader.follower_session`. Bounded by bytes, because the follower
 must hold them, and by frames, because also those without records take memory here while it takes

@@ -1,4 +1,4 @@
-"""Produce requests that wait for an offset to be safe, in the order of these offsets.
+"""Queue of produce requests that wait for an offset to be safe, by offset.
 
 A request may have a deadline for what *other* replicas do, as in Kafka (DelayedProduce). While this
 log has not promised the batch, no deadline counts: the batch is written, and an error would make

@@ -1,4 +1,4 @@
-"""Fetch requests that wait for bytes of a partition, and the turns in which they are woken.
+"""Waiting Fetch requests of a partition, and the turns in which they are woken.
 
 A waiter says how many bytes it needs. An append costs the waiters whose bytes it brings, not all
 waiters: a heap holds them by the position in the active segment up to which the partition must be

@@ -1,4 +1,4 @@
-"""What a leader knows of its followers, and what follows from it: the high watermark, who lags.
+"""State of a leader: progress of followers, high watermark, lag.
 
 Pure: no clock, no I/O. A follower is credited only with what it has said that it *promised* (its
 flushed offset under `flush.policy: always`), in this leader epoch. The watermark

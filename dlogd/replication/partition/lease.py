@@ -1,4 +1,4 @@
-"""What the data path needs of the lease of its node: until when it may lead. Types only."""
+"""Lease as the data path needs it: until when the node may lead. Types only."""
 
 from typing import Protocol
 

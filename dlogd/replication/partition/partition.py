@@ -1,4 +1,4 @@
-"""One partition with a replica here: led by this node, or following another one.
+"""Partition with a replica on this node: leader or follower.
 
 A leader checks before the append and acknowledges after it: acks=1 when its own log has promised,
 acks=all when the high watermark has passed (`leader_state`). A follower appends what its leader

@@ -1,4 +1,4 @@
-"""Who waits for a partition's records to be safe: in this log, or in all that are in sync.
+"""Pending acknowledgements: requests that wait for the log, or for all replicas in sync.
 
 Owner: the event loop's thread; part of `dlogd.replication.partition.partition`. The time at which
 the lease of this node ends is looked at with each acknowledgement.

@@ -1,4 +1,4 @@
-"""Producer states on disk: a snapshot beside each log, and the batches behind it.
+"""Snapshots of producer states on disk, and their completion from batches.
 
 A snapshot is only written when all that it covers is on stable storage, and removed when it covers
 more than the log holds, so what is loaded is always a prefix of the log's own history.

@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent producers: epochs, sequences, their last batches.
+"""State of idempotent producers of a partition: epochs, sequences, last batches.
 
 Pure. Kafka's rules (`ProducerStateManager`, KIP-98, KIP-360):
 

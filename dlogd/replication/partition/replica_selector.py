@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one in its own rack, when that has what it wants.
+"""Selector of the replica for a consumer: one in its rack that has its offset.
 
 Pure (KIP-392, Kafka's `RackAwareReplicaSelector`). The leader decides at each fetch of a consumer
 that says where it is; who is told of a follower asks that one from then on, and comes back when it

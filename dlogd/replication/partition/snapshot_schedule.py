@@ -1,4 +1,4 @@
-"""When the producer states of partitions are written: behind enough appends, and at the stop.
+"""Schedule of producer snapshots: after enough appends, and at the stop.
 
 Owner: the event loop's thread; made by `dlogd.replication.replica_manager`.
 """

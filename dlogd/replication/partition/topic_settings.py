@@ -1,4 +1,4 @@
-"""What the configs of a topic mean for the log and the appends of its partitions here. Pure."""
+"""Settings of a topic for the log and the appends of its partitions. Pure."""
 
 from dlogd.config.schema import Config
 from dlogd.metadata.state.effective_configs import EffectiveTopicConfig, TimestampType

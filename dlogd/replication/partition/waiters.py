@@ -1,4 +1,4 @@
-"""Who waits for a partition to make progress, as the partition sees them: protocols only."""
+"""Protocols of those that wait for the progress of a partition."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Configs of topics and nodes as bytes of a response, encoded once for all that have the same.
+"""Config entries of topics and nodes as bytes, encoded once for equal configs.
 
 One topic has some forty configs, and tools ask for those of all topics at once: most topics differ
 in nothing but their name. One `ConfigEntries` serves one response, so that it never goes stale.

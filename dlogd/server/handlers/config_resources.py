@@ -1,5 +1,6 @@
-"""What configs belong to: a topic, this node, the whole cluster. Names and checks that describing
-and altering share. Pure.
+"""Resources of configs: a topic, this node, the cluster. Shared by describing and altering.
+
+Names and checks that describing and altering share. Pure.
 """
 
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""What an answer to a Fetch request is made of; pure. Used by `dlogd.server.handlers.fetch`."""
+"""Parts of an answer to a Fetch request; pure. Used by `dlogd.server.handlers.fetch`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a parked Fetch request waits for: bytes of its partitions, each alone and all together.
+"""Watched partitions of a parked Fetch request, and their budget.
 
 Nothing is read to find out: each partition says how far its readable end has moved. Of several
 partitions none can bring what is missing before one of them has brought its share of the missing

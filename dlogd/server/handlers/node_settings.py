@@ -1,4 +1,4 @@
-"""Settings of nodes that are neither in a file nor configs of topics: what operators want now.
+"""Settings of nodes that operators change at run time: drain, controller, feature level.
 
 Read and written by DescribeConfigs and IncrementalAlterConfigs, so that every Kafka tool can:
 

@@ -1,4 +1,4 @@
-"""From what a client wants of a new topic, or of more partitions, to the commands that make it.
+"""Creation of topics and partitions: a client's wish into commands.
 
 Pure. Checks come in Kafka's order and with its error codes (`ReplicationControlManager`), so that
 tools react as they are used to; what can change until the command is applied, the machine checks

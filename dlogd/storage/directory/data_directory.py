@@ -1,4 +1,4 @@
-"""One data directory of a node: whose it is, which logs it holds, whether it is in service.
+"""Data directory of a node: identity, logs, service state.
 
     <data_dir>/identity, life, clean-shutdown, ...  dlogd.storage.segment.checkpoint_files
     <data_dir>/lock                                    held by flock while a daemon runs

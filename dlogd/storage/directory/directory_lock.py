@@ -1,4 +1,4 @@
-"""The first step of a start: lock every data directory and make sure that it is this node's.
+"""Lock and identity check of all data directories, the first step of a start.
 
 Called by `dlogd.storage.log_manager` before anything else touches the directories, the metadata
 included. A directory that does not work is left out; a contradiction ends the start.

@@ -1,4 +1,4 @@
-"""A data directory as the event loop sees it: its logs, its space, whether it is in service.
+"""Log directory: a data directory as the event loop sees it: logs, space, service state.
 
 The blocking half is `dlogd.storage.directory.data_directory`; what happens to homes is decided by
 `dlogd.storage.log_manager`.

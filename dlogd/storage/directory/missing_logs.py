@@ -1,4 +1,4 @@
-"""Logs that were wanted at the start and not found: perhaps they are on a disk that is missing."""
+"""Logs that a start expects and does not find, perhaps on a missing disk."""
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID

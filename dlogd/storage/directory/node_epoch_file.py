@@ -1,4 +1,4 @@
-"""Which life of the node uses the data directories: noted in each, so that the next start can tell.
+"""File of the node epoch in each data directory: which incarnation used it last.
 
 Owner: the event loop's thread; made by `dlogd.storage.log_manager`. docs/formats/small-files.md.
 """

@@ -1,4 +1,4 @@
-"""What a data directory keeps of its logs beside them: how far they are committed, and promised.
+"""Checkpoints of offsets in a data directory: high watermarks and promised offsets.
 
     high-watermarks     where replication begins after a start: never more than is committed
     promised-offsets    what must be there after a crash: less than that was lost

@@ -1,4 +1,4 @@
-"""A log that was made while another data directory was out of service says so.
+"""Marker of a log that was created while another data directory was out of service.
 
 When that directory works again after a restart it may hold an older copy of the same log. Both have
 records and belong to the same life of the node; only this note tells which one was given up. All

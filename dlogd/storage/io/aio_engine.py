@@ -1,4 +1,4 @@
-"""The engine of Linux AIO: no second thread on the way of a direct write or read.
+"""I/O engine on Linux AIO: direct reads and writes without a second thread.
 
 Everything queued during one iteration of the event loop goes out in one io_submit; completions
 arrive by an eventfd that the loop watches. Durable writes carry RWF_DSYNC (Linux 4.13), so the

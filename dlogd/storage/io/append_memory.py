@@ -1,4 +1,4 @@
-"""The append memory of a node, or what one data directory may have of it.
+"""Append memory of a node, or the share of one data directory.
 
 Which tails could give memory back is known here; what they hold is theirs
 (`dlogd.storage.segment.tail_buffer`). No I/O; owner: the event loop's thread.

@@ -1,4 +1,4 @@
-"""A bounded pool of page-aligned memory chunks in two sizes, cut from one anonymous mapping.
+"""Pool of page-aligned chunks in two sizes, bounded, from one anonymous mapping.
 
 The arena is divided into slabs of the large size; a slab serves one LARGE chunk or is split into
 SMALL ones. Chunks whose bytes are already on disk may stay readable in the cache: they are

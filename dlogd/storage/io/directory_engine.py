@@ -1,4 +1,4 @@
-"""The engine as the logs of one data directory use it: its disk may be given up when it hangs.
+"""Engine of one data directory, which is given up when its disk hangs.
 
 Reads and writes go straight to the engine below, without a step between. Owner: the event loop's
 thread; made by `dlogd.storage.directory.log_directory`.

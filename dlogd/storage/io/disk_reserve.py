@@ -1,4 +1,4 @@
-"""Space of the file system of a data directory, and the refusal of appends before it is full.
+"""Reserve of disk space: appends are refused before a file system is full.
 
 Pure bookkeeping: `dlogd.storage.log_manager` brings the measurements, logs ask `is_low` before they
 append and tell what they have allocated since. Reads, deletions and retention go on.

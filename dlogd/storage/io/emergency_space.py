@@ -1,4 +1,4 @@
-"""A little space that a data directory keeps back: for the note without which nothing is deleted.
+"""Space kept back on a disk for the note that retention must write before it deletes.
 
 Retention notes where a log begins before it removes segments. On a disk without a free block that
 note finds no space, and the disk would stay full for ever. docs/formats/data-directory.md.

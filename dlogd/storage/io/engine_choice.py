@@ -1,4 +1,4 @@
-"""The choice of an I/O engine by its configured name."""
+"""Choice of the I/O engine by its configured name."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What an error of the system says about a disk: nothing, that it is full, or that it is broken."""
+"""Meaning of system errors for a disk: harmless, full, or broken."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""Files and directories as the storage layer sees them: two protocols.
+"""Protocols of files and directories for the storage layer.
 
 Every operation here blocks; on the event loop they are only called through `Engine.run`, apart from
 the ones whose docstring says that they are cheap. `dlogd.storage.io.posix` implements them on a

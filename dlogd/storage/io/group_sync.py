@@ -1,4 +1,4 @@
-"""Blocking work on many names with one flush for all: who comes while it runs goes in the next.
+"""Group sync: blocking work on many names, with one flush for all of them.
 
 Creating or deleting a thousand logs at once so costs a few flushes of their parent directory
 instead of a thousand. Owner: the event loop's thread; used by `dlogd.storage.log_manager`.

@@ -1,4 +1,4 @@
-"""How long a disk may leave an I/O unanswered before it counts as one that hangs.
+"""Detector of hung disks: how long an I/O may stay unanswered.
 
 Pure: `dlogd.storage.background_tasks` looks. An I/O is timed by the looks that have seen it and by
 no clock, so that a host that slept, a process that was stopped or a loop that was busy count as one

@@ -1,4 +1,4 @@
-"""The asynchronous half of disk I/O: the protocol that the log drives.
+"""Protocol of I/O engines: the asynchronous half of disk I/O.
 
 Implemented by `dlogd.storage.io.aio_engine` (Linux AIO, completion by eventfd in the event loop),
 by `dlogd.storage.io.thread_engine` (a thread pool) and, in tests, by a simulated disk. One engine

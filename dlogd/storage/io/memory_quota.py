@@ -1,4 +1,4 @@
-"""A directory's share of the append memory, so that a disk that hangs cannot soak up all of it.
+"""Quota of append memory for one directory, so that a hung disk cannot use all of it.
 
 Shares bound what is taken, which is what is not flushed yet; what may be evicted counts for nobody.
 One batch may go beyond, or a small share would refuse what the whole pool has room for. No I/O;

@@ -1,4 +1,4 @@
-"""A line of those who wait for memory, first come, first served: `dlogd.storage.io.buffer_pool`."""
+"""Line of those that wait for memory, first come, first served."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Pooled memory for the reads of an engine, and lanes that keep disks free for writes.
+"""Pool of read memory, and lanes that keep disks free for writes.
 
 Holds no system call and no thread: `dlogd.storage.io.aio_engine` and
 `dlogd.storage.io.thread_engine` carry the reads out. Memory is bounded; a read that finds none

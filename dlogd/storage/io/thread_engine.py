@@ -1,4 +1,4 @@
-"""The engine of threads: positioned vectored I/O in a small pool, for every file and kernel.
+"""I/O engine on threads: positioned vectored I/O for every file and kernel.
 
 Completions are handed to the event loop in batches, one wake-up for all that ended meanwhile.
 `dlogd.storage.io.aio_engine` uses it for what Linux AIO cannot do without blocking. Durable writes

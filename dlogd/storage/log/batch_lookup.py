@@ -1,4 +1,4 @@
-"""Asks the disk where the batches between two entries of an index are, and which of them are bad.
+"""Lookup of batches on disk between two index entries, and which of them are bad.
 
 Part of `dlogd.storage.log.log_reader`, for what is not in memory. Owner: the event loop's thread.
 """

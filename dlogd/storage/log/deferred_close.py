@@ -1,4 +1,4 @@
-"""Closes the files of segments once nobody reads them: who has begun with one goes on.
+"""Deferred close of segment files: reads already in progress finish first.
 
 Owner: the event loop's thread; one for each log, used by `dlogd.storage.log.log_jobs`.
 """

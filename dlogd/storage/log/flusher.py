@@ -1,4 +1,4 @@
-"""Bring what was appended to the segment files: group commit, one write in flight per log.
+"""Flusher: appended batches to segment files; group commit, one write in flight per log.
 
 A flush is started once per iteration of the loop and covers everything that waits; the next starts
 when it has ended. What a flush promises is noted when it is submitted. Weak flush policies write

@@ -1,4 +1,4 @@
-"""Read the heads of a log's batches from some offset on: how producer state is rebuilt.
+"""Replay of batch heads from an offset on, to rebuild producer state.
 
 The heads are read off the event loop in pieces; appends may go on meanwhile, they are not seen.
 """

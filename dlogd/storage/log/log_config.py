@@ -1,4 +1,4 @@
-"""Settings of one partition log, as values; where they come from is the caller's business."""
+"""Config of one partition log, as values."""
 
 from dataclasses import dataclass
 

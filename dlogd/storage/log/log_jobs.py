@@ -1,4 +1,4 @@
-"""The slow half of a partition log: everything that may block, one job at a time, in order.
+"""Slow jobs of a partition log: everything that blocks, one at a time, in order.
 
 Making and opening files, preallocating, sealing, syncing under weak flush policies, saving leader
 epochs. Jobs run as tasks under one lock per log, so each sees a log that no other job is changing;

@@ -1,4 +1,4 @@
-"""Find places in a partition log: where a read begins and ends, what a timestamp stands for.
+"""Reader of a partition log: where a read begins and ends.
 
 Only places are found here, by the indexes and by the heads of a few batches; the bytes themselves
 are streamed by the caller, from memory or by the engine. Owner: the event loop's thread.

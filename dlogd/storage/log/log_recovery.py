@@ -1,4 +1,4 @@
-"""Open what a stopped log left on disk: find its end, tell a torn tail from corruption.
+"""Recovery of a stopped log: its end, a torn tail or corruption.
 
 After an unclean stop every segment is looked at from its last good index entry on. At the first
 place that is not the batch that must come there (docs/formats/segment.md has the reasons):

@@ -1,4 +1,4 @@
-"""What the parts of one partition log share: its segments, offsets, and whether it still works.
+"""State that the parts of one partition log share: segments, offsets, failure.
 
 `dlogd.storage.log.partition_log.PartitionLog` is this state with the public operations; flushing,
 maintenance and reading each get it as their first argument.

@@ -1,4 +1,4 @@
-"""The log of one partition: append, read, truncate, trim, roll, flush.
+"""Log of one partition: append, read, truncate, trim, roll, flush.
 
     plog = await PartitionLog.open(topic_partition, topic_id, directory, config, services, clean=no)
     base_offset = plog.append(batch, fields, leader_epoch=3)     # None: no memory, when_writable

@@ -1,4 +1,4 @@
-"""Places in a log that reads have found, so that the next read need not search."""
+"""Remembered read positions of a log, so that the next read need not search."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Turn what recovery found on disk into the state of a running log."""
+"""State of a running log, made from the results of recovery."""
 
 from dlog.types import Offset
 from dlogd.storage.io.io_engine import ALIGNMENT

@@ -1,4 +1,4 @@
-"""What to do when descriptors, memory or space on the disk are lacking: wait, and try again.
+"""Wait for descriptors, memory or disk space, and retry.
 
 These shortages pass. Meanwhile the log takes no appends (what it has taken stays in memory,
 unacknowledged), readers are served as far as they can be.

@@ -1,4 +1,4 @@
-"""What of a log is old or too much: a pure plan over its segments.
+"""Retention plan of a log: segments that are too old or too large. Pure.
 
 Whole segments only, from the oldest on, as in Kafka: by time when the newest record of a segment is
 older than the limit, by size while the rest is still at least the limit. A segment of which the

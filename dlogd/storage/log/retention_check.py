@@ -1,4 +1,4 @@
-"""What retention by time must know before it may delete: learned for the oldest segments only.
+"""Facts that retention by time needs before it deletes, for the oldest segments only.
 
 Heads of batches may claim anything. A segment is looked at when the heads say that all of it is
 due, or when nothing was written to it for as long as records are kept: then a head that claims a

@@ -1,4 +1,4 @@
-"""Open the files of a segment for who reads it; indexes that have rotted are made anew first.
+"""Opener of segment files for readers; rebuilds damaged indexes first.
 
 Owner: the event loop's thread; what blocks is run by the engine.
 """

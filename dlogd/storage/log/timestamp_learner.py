@@ -1,4 +1,4 @@
-"""Learns the timestamps of segments from their records, which heads of batches may misstate.
+"""Learner of true timestamps of segments, from records and not from heads of batches.
 
 A closed segment is read once, and its time index is replaced by one that is made of records. Of
 others what was learned stays in memory (`dlogd.storage.segment.record_timestamps`). One batch at a

@@ -1,4 +1,4 @@
-"""Which offset a timestamp stands for (ListOffsets): the first record at or after it.
+"""Lookup by timestamp (ListOffsets): the first record at or after a time.
 
 Records count, and not what the head of a batch says of them. `TimestampLearner` says where to
 begin; from there on each batch is decoded, off the event loop, until one has the record.

@@ -1,4 +1,4 @@
-"""Cut a partition log: at its end (a follower that diverged) or at its start (retention).
+"""Truncation of a log: at its end after divergence, at its start by retention.
 
 Each step leaves a whole log on disk, whatever becomes of the next one. The order: what would
 contradict the cut (index entries, the flushed mark) goes first, then the data. Durable on return.

@@ -1,4 +1,4 @@
-"""Checksums of what a log has on its disk, by ranges of offsets: to be compared between replicas.
+"""Digests of a log on disk, by ranges of offsets, for comparison between replicas.
 
 Segments end elsewhere on each replica, offsets do not: a range holds the batches that begin within
 a step of offsets. Its checksum is over the heads of these batches, each of which has the checksum

@@ -1,4 +1,4 @@
-"""The plan of a scrub: which closed segment of a data directory is read next, how fast, since when.
+"""Schedule of the scrub: the next closed segment, its pace, its round.
 
     scrub       the round that is under way or was the last, as `<field>=<number>` lines, and the
                 name of the log's directory that it has come to

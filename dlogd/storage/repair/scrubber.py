@@ -1,4 +1,4 @@
-"""The scrub: reads all closed segments of a data directory, slowly, and verifies each batch.
+"""Scrubber: reads all closed segments of a data directory slowly and verifies each batch.
 
 What rots where nobody reads would be found when the other replicas are gone. A damaged place is
 noted in the log's `damage`: refused to readers, told in status and metrics, and mended by

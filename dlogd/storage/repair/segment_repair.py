@@ -1,4 +1,4 @@
-"""Puts good bytes into a damaged place of a closed segment, where it stands.
+"""Repair of a damaged range of a closed segment, in place.
 
 All replicas hold the same batches at the same offsets, byte for byte, so what another one has for
 the offsets of a damaged place fits into it exactly. Nothing before or behind is touched: no cut, no

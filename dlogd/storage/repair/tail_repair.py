@@ -1,4 +1,4 @@
-"""Gives a damaged place its end back where its beginning has been deleted since.
+"""Repair of the end of a damaged range whose start retention has deleted.
 
 No replica gives out what is below the log's start, so nobody has all of such a place. What is still
 part of the log ends where the place ends: its bytes are counted from there. Before them comes one

@@ -1,4 +1,4 @@
-"""What reads have found to be damaged: offsets that cannot be served until somebody repairs them.
+"""Bad ranges: damaged offsets that are refused until they are repaired.
 
 Recovery takes a partition with damage out of service; here is what rots later, or where recovery
 need not look (before the last good index entry). The rest of the log is served.

@@ -1,4 +1,4 @@
-"""Walk over the batches of a segment file, checking each one; blocks, run by the engine.
+"""Scan of the batches of a segment file, with checks; blocks, run by the engine.
 
 Only finds out what is there: where the good batches end, what follows them. What that means is
 decided by `dlogd.storage.log.log_recovery`.

@@ -1,4 +1,4 @@
-"""What the records of a row of batches say of time: one piece of a segment at a time.
+"""Timestamps of a row of batches, from their records: one piece of a segment at a time.
 
 Pure; run by a work thread, one batch decompressed at a time. `dlogd.storage.log.timestamp_learner`
 reads the pieces and keeps what was found in `TrueTimes`.

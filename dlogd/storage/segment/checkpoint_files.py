@@ -1,9 +1,9 @@
-"""Small files that are replaced as a whole: identity, life, clean-shutdown marker and others.
+"""Small files that are replaced as a whole: identity, node epoch, clean-shutdown marker, others.
 
-    dlog <kind> <version> <bytes of the payload> <crc32c, 8 hex digits>\\n
-    payload: lines of text, each ended by \\n
+    dlog <kind> <version> <bytes of the payload> <crc32c, 8 hex digits>\n
+    payload: lines of text, each ended by \n
 
-The CRC covers `<kind> <version> <bytes>\\n` and the payload. Text, so that an operator can read
+The CRC covers `<kind> <version> <bytes>\n` and the payload. Text, so that an operator can read
 them; docs/formats/small-files.md. All functions with a directory block: call them by `Engine.run`.
 """
 

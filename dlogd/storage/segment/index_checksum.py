@@ -1,4 +1,4 @@
-"""What the head of an index file says of its entries: how many are vouched for, and their CRC.
+"""Checksum of index entries in the head of an index file.
 
     bytes   field
     20-23   CRC-32C of the vouched entries, then of their count as u32

@@ -1,5 +1,4 @@
-"""Whole index files: made, opened, read and written; `dlogd.storage.segment.sparse_index` has what
-stands in them.
+"""Index files as a whole: make, open, read, write. Entries: `dlogd.storage.segment.sparse_index`.
 
 Everything here blocks and is run by the engine.
 """

@@ -1,4 +1,4 @@
-"""Make both indexes of a segment anew from its batches, because what stands in them has rotted.
+"""Rebuild of both indexes of a segment from its batches.
 
 A sealed segment is known up to its end, and so is what of the active one was indexed before it was
 opened. Damage between the batches stays what it was: reads find it, and no entry leads into it.

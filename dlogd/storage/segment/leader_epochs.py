@@ -1,4 +1,4 @@
-"""Where each leader epoch begins in a partition's log, and the small file that keeps it.
+"""Leader epochs of a log: the start offset of each, and their small file.
 
     leader-epochs       one line `<leader epoch> <start offset>` per epoch; both ascend
 

@@ -1,4 +1,4 @@
-"""Offsets to byte positions in one segment: the sparse index in `<base offset>.idx`.
+"""Offset index of a segment: sparse, offsets to byte positions, `<base offset>.idx`.
 
 An entry is (relative offset u32, position u64), docs/formats/index.md: the batch at `position`
 begins with offset base + relative. There is one per `index_interval_bytes` of log; the batch at

@@ -1,4 +1,4 @@
-"""Which closed segments have their files open for readers: the most recently used ones.
+"""Cache of open files of closed segments: the most recently used ones.
 
 A bound on descriptors over all logs of a node. Owner: the event loop's thread.
 """

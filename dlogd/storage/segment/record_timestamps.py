@@ -1,4 +1,4 @@
-"""Timestamps of a segment by its records, as far as they were looked at; in memory.
+"""Timestamps of a segment by its records, as far as they are known; in memory.
 
 An active segment has one as soon as somebody searched it by time or retention had to know; a
 closed one while its time index is not made of records. Owner: the event loop's thread.

@@ -1,4 +1,4 @@
-"""One segment of a partition log: `<base offset>.log` with its two indexes and its tail in memory.
+"""Segment of a partition log: `<base offset>.log`, two indexes, tail in memory.
 
     <base offset, 20 digits>.log    whole record batches, one after the other from position 0,
                                     verbatim (docs/formats/record-batch.md)

@@ -1,4 +1,4 @@
-"""What retention and tools want to know about a segment, as a value."""
+"""Facts about a segment for retention and tools, as a value."""
 
 from dataclasses import dataclass
 

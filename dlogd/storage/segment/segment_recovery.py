@@ -1,4 +1,4 @@
-"""Look at one segment on disk after a stop: how far it is good, and what its indexes are worth.
+"""Recovery of one segment after a stop: its good end, and the worth of its indexes.
 
 Blocks, run by the engine. Decides nothing: `dlogd.storage.log.log_recovery` does, seeing all
 segments.

@@ -1,4 +1,4 @@
-"""Whether the bytes of a closed segment are still the batches that were written: piece by piece.
+"""Verifier of a closed segment, piece by piece.
 
 Pure. `dlogd.storage.repair.scrubber` reads the pieces and decides what a bad place means.
 """

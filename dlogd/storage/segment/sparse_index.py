@@ -1,4 +1,4 @@
-"""A sparse index: 12-byte entries of two ascending numbers, in memory first, then in a file.
+"""Sparse index: 12-byte entries of two ascending numbers, in memory first, then in a file.
 
     bytes   field
     0-3     magic, `DLIX` or `DLTX`

@@ -1,4 +1,4 @@
-"""The memory of a segment's tail: batches are copied in here, flushed from here, read from here.
+"""Tail buffer of a segment: batches are copied in, flushed and read from here.
 
 A tail is a row of chunks from the pool, each covering a block-aligned range of the file. What is
 not flushed yet is always in memory; what is flushed stays readable until the pool wants the chunk

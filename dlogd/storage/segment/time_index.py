@@ -1,4 +1,4 @@
-"""Timestamps to offsets in one segment: the sparse index in `<base offset>.tdx`.
+"""Time index of a segment: sparse, timestamps to offsets, `<base offset>.tdx`.
 
 An entry is (timestamp_ms i64, relative offset u32), docs/formats/index.md: all records below offset
 base + relative have timestamps <= timestamp_ms. Entries are written in the rhythm of the offset

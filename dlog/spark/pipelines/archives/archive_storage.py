@@ -1,4 +1,4 @@
-"""An archive's batches as they lie in its folder: found, loaded, claimed, published, cleaned up.
+"""Batches of an archive in its folder: find, load, claim, publish, clean up.
 
 The rules that make the archive exactly once are here; what is in a batch is the caller's affair.
 """

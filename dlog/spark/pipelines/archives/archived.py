@@ -1,4 +1,4 @@
-"""An archive as Spark reads it, by its manifests: only batches that are part of it."""
+"""Archive as Spark reads it: only batches that a manifest names."""
 
 import re
 from collections.abc import Iterable, Sequence

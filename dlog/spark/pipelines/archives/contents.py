@@ -1,4 +1,4 @@
-"""What the files of archived batches really hold, against what their manifests say.
+"""Contents of archived files, checked against their manifests.
 
 A manifest names each file's size, and of the records the XOR of their hashes as they were read from
 the log: what a disk or a hand has changed since then does not go by. Reads everything.

@@ -1,4 +1,4 @@
-"""Folders that pipelines keep their results in: on this host's file system, or on Hadoop's.
+"""Folders for results of pipelines: on this host's file system, or on Hadoop's.
 
 A pipeline publishes by one move of a folder to a name that nobody has yet. Local file systems and
 HDFS do that atomically; object stores cannot (`has_atomic_moves`), there the manifest comes last.

@@ -1,4 +1,4 @@
-"""Offsets of an archived range that hold no record although nothing explains it.
+"""Holes of an archived range: offsets without a record that nothing explains.
 
 A topic that is compacted has such places, and so has one that was written by transactions, which
 only other clusters than ours know. In any other log each offset has its record: what has none was

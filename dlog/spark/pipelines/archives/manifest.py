@@ -1,4 +1,4 @@
-"""What one batch of an archive holds, kept beside its files; docs/formats/archive.md.
+"""Manifest of one batch of an archive; docs/formats/archive.md.
 
 Pure: bytes to values and back. A batch without a good manifest is no part of the archive. Each
 manifest also says how far the archive has come in every partition, so that the newest one alone

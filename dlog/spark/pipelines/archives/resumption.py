@@ -1,4 +1,4 @@
-"""Which offsets the next batch of an archive holds: pure decisions.
+"""Resumption of an archive: the offsets of its next batch, as pure decisions.
 
 From how far the archive is and what the cluster has. A batch is a pure function of both, and its
 ranges are written down with it: whoever goes on after a crash begins where the last batch that was
