@@ -101,7 +101,7 @@ class ControllerDriver:
         self._wake.set()
 
     def _on_leadership(self, leads: bool, term: int) -> None:
-        log.info("Metadata leadership leads=%s term=%d", leads, term)
+        log.info("Metadata leadership changed leads=%s term=%d", leads, term)
         self._leads = leads
         self._wake.set()
 
@@ -157,13 +157,13 @@ class ControllerDriver:
         watch = self._make_watch(table, self._wake.set)
         await watch.start()
         self.table, self._watch = table, watch
-        log.info("Acting as controller controller_epoch=%d nodes=%d", epoch, len(image.nodes))
+        log.info("Became controller controller_epoch=%d nodes=%d", epoch, len(image.nodes))
         try:
             await self._plan_on(table, Planner(epoch, self._new_id, self._settings))
         finally:
             self.table = self._watch = None
             await watch.stop()
-            log.info("Controller no more controller_epoch=%d", epoch)
+            log.info("Stopped being controller controller_epoch=%d", epoch)
 
     async def _claim(self) -> int | None:
         command = ClaimController(
@@ -175,7 +175,7 @@ class ControllerDriver:
         outcome = await self._propose(command)
         if isinstance(outcome, Applied):
             return outcome.value
-        log.warning("Claim failed outcome=%r", outcome)
+        log.warning("Controller claim failed outcome=%r", outcome)
         return None
 
     async def _plan_on(self, table: LeaseTable, planner: Planner) -> None:
@@ -192,7 +192,7 @@ class ControllerDriver:
                 outcome = await self._propose(command)
                 progress = isinstance(outcome, Applied)
                 if not progress:
-                    log.warning("Plan was not carried out outcome=%r", outcome)
+                    log.warning("Controller changes were not applied outcome=%r", outcome)
                     break
             if not progress:
                 await self._pause()

@@ -107,7 +107,7 @@ class LeadershipTransfer:
             except TimeoutError:
                 pass
             except DlogError as error:
-                log.debug("The metadata are closed error=%s", error)
+                log.debug("Metadata store is closed error=%s", error)
                 return
 
     async def _hand_on(self) -> None:
@@ -122,6 +122,10 @@ class LeadershipTransfer:
             outcome = await self._store.change_voters(Operation.TRANSFER, node_id, deadline_ms)
             if isinstance(outcome, Applied):
                 self._tried[node_id] = (*now, now_ms + REST_MS)
-                log.info("Handed the quorum on, for this node cannot act to=%d", node_id)
+                log.info(
+                    "Transferred metadata leadership because this node cannot act as controller"
+                    " to=%d",
+                    node_id,
+                )
                 return
-            log.debug("The quorum was not handed on to=%d outcome=%r", node_id, outcome)
+            log.debug("Metadata leadership was not transferred to=%d outcome=%r", node_id, outcome)

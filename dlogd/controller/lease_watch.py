@@ -121,7 +121,7 @@ class LeaseWatch:
                 is_orderly = known.condemned is Condemned.SURRENDERED
                 log.log(
                     logging.INFO if is_orderly else logging.WARNING,
-                    "Gave a node up node=%d node_epoch=%d reason=%s",
+                    "Gave up a node node=%d node_epoch=%d reason=%s",
                     node_id,
                     known.node_epoch,
                     known.condemned.value,

@@ -56,7 +56,7 @@ class Gossip:
                 )
             )
         except MalformedTagsError as error:
-            log.warning("This node is not announced error=%s", error)
+            log.warning("Could not announce this node to Serf error=%s", error)
         await self.membership.start()
 
     async def stop(self) -> None:

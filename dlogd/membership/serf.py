@@ -124,7 +124,7 @@ def view_of(agents: Iterable[Agent], cluster_id: str) -> View:
             member = decode_tags(tags, agent.state)
         except MalformedTagsError as error:
             malformed += 1
-            log.debug("Passed over an agent name=%r error=%s", agent.name, error)
+            log.debug("Ignored a Serf agent name=%r error=%s", agent.name, error)
             continue
         if cluster_id and tags.get("cluster", cluster_id) != cluster_id:
             foreign += 1
@@ -270,7 +270,7 @@ class SerfMembership:
         if not self._synced:
             self._synced = True
             self.counters.connects_total += 1
-            log.info("Asked the Serf agent name=%s agents=%d", own_name, len(agents))
+            log.info("Connected to the Serf agent name=%s agents=%d", own_name, len(agents))
         self._problem = None
         announced = self._tags
         cluster_id = (announced or {}).get("cluster", "")
@@ -292,7 +292,7 @@ class SerfMembership:
         except SerfRefusedError as error:
             problem = f"the agent refuses this node's tags: {error}"
             if problem != self._tags_problem:
-                log.error("Could not set tags error=%s", error)
+                log.error("Could not set Serf tags error=%s", error)
             self._tags_problem = problem
 
     def _take(self, view: View) -> None:
@@ -348,7 +348,7 @@ class SerfMembership:
             log.debug("Joined through=%d of=%d", count, len(addresses))
         except SerfError as error:
             # The agent tries by itself too (retry_join), and we again after `rejoin_ms`.
-            log.debug("Could not join error=%s", error)
+            log.debug("Could not join the Serf cluster error=%s", error)
         finally:
             self._joining = False
             if rpc is not None:
@@ -362,7 +362,7 @@ def _log_changes(old: tuple[Member, ...], new: tuple[Member, ...]) -> None:
         was, now = before.get(node_id), after.get(node_id)
         if was != now:
             log.info(
-                "Gossip changed node=%d from=%s to=%s",
+                "Gossip state of a node changed node=%d from=%s to=%s",
                 node_id,
                 was.state.value if was is not None else "unknown",
                 now.state.value if now is not None else "unknown",

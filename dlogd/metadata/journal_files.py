@@ -134,7 +134,7 @@ class JournalFiles:
             return 0 if data is None else checkpoint_files.decode_metadata_version(data)
         except MalformedFileError as error:
             log.warning(
-                "Small file ignored: %s/%s is not used: %s",
+                "Ignored a damaged checkpoint file: %s/%s is not used: %s",
                 self._directory.path,
                 checkpoint_files.METADATA_VERSION,
                 error,
@@ -290,7 +290,9 @@ class JournalFiles:
         try:
             self._remove_others(image.version)
         except OSError as error:
-            log.warning("Old metadata files stay path=%s error=%s", self._directory.path, error)
+            log.warning(
+                "Could not delete old metadata files path=%s error=%s", self._directory.path, error
+            )
 
     def _install(self, name: str, data: bytes) -> None:
         """Write a file that is there as a whole or not at all."""

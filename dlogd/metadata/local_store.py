@@ -252,7 +252,7 @@ class MetadataStore:
         try:
             await self._engine.run(lambda: self._archive.note(version))
         except OSError as error:
-            log.warning("Could not note the metadata version error=%s", error)
+            log.warning("Could not write the metadata version error=%s", error)
 
     async def _compact(self) -> None:
         image = self._image
@@ -298,7 +298,7 @@ class MetadataStore:
                 self._archive.seal(self._image.version + 1)
                 self._archive.note(self._image.version)
         except OSError as error:
-            log.warning("Could not seal metadata journal error=%s", error)
+            log.warning("Could not close the metadata journal cleanly error=%s", error)
         finally:
             self._archive.close()
 

@@ -39,7 +39,7 @@ async def bind(
             return await _bound(loop, factory, ANY, chosen, options)
         except OSError as error:
             if error.errno in _NO_IPV6:
-                log.warning("Listened on IPv4 alone: the host has no IPv6 port=%d", chosen)
+                log.warning("Listening on IPv4 only because the host has no IPv6 port=%d", chosen)
                 return await _bound(loop, factory, ANY_IPV4, chosen, options)
             if port or error.errno != errno.EADDRINUSE or attempt == ATTEMPTS_MAX:
                 raise

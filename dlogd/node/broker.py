@@ -371,7 +371,7 @@ class Broker:
                 await asyncio.wait_for(self.replicas.stop(), left_s(SNAPSHOT_SHARE))
             except TimeoutError:
                 log.warning(
-                    "Stop waited in vain for producer snapshots partitions=%s",
+                    "Stop timed out waiting for producer snapshots partitions=%s",
                     ",".join(self._unflushed()) or "none unflushed",
                 )
         if self.clustering is not None:

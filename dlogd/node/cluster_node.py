@@ -80,7 +80,7 @@ async def catch_up(store: Quorum, clock: Clock, say: Callable[[str], None]) -> N
         waiting = f"{WAITING}: voters {absent} are away" if absent else WAITING
         say(waiting)
         if waiting != said:
-            log.info("Waiting for the quorum of the metadata away=%r", absent)
+            log.info("Waiting for the metadata quorum away=%r", absent)
             said = waiting
         await asyncio.sleep(0.2)
 

@@ -40,10 +40,10 @@ async def take_leave(
         async with asyncio.timeout(timeout_s):
             ask()
             why = await _until_moved(store, node_id, lease, clock)
-            log.info("Took leave of the cluster outcome=%r", why)
+            log.info("Controlled shutdown finished outcome=%r", why)
             await _hand_the_quorum_on(store, node_id, clock)
     except TimeoutError:
-        log.warning("Stopping although leaders have not all moved away timeout_s=%.1f", timeout_s)
+        log.warning("Stopping before all leaders have moved timeout_s=%.1f", timeout_s)
 
 
 async def _until_moved(store: Quorum, node_id: NodeId, lease: OwnLease, clock: Clock) -> str:
@@ -73,7 +73,7 @@ async def _hand_the_quorum_on(store: Quorum, node_id: NodeId, clock: Clock) -> N
         deadline_ms = clock.now_ms() + TRANSFER_TIMEOUT_MS
         outcome = await store.change_voters(Operation.TRANSFER, successor, deadline_ms)
         if not isinstance(outcome, Applied):
-            log.info("The quorum was not handed on to=%d outcome=%r", successor, outcome)
+            log.info("Metadata leadership was not transferred to=%d outcome=%r", successor, outcome)
             await asyncio.sleep(AGAIN_S)
             continue
         while clock.now_ms() < deadline_ms:

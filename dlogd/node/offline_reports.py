@@ -147,7 +147,7 @@ class OfflineReports:
         )
         outcome = await self._store.propose(command, self._clock.now_ms() + PROPOSE_TIMEOUT_MS)
         if not isinstance(outcome, Applied):
-            log.warning("Replicas were not reported, trying again outcome=%r", outcome)
+            log.warning("Could not report replicas, trying again outcome=%r", outcome)
             return False
         # A report that changed nothing would come again and again.
         changed = self._store.image.topics is not image.topics

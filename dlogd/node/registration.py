@@ -121,7 +121,7 @@ async def register(store: Metadata, command: RegisterNode, clock: Clock) -> Appl
             return outcome
         if isinstance(outcome, Refused) and outcome.code != NotControllerError.code:
             raise outcome.error
-        log.info("Waiting for the quorum of the metadata outcome=%r", outcome)
+        log.info("Waiting for the metadata quorum outcome=%r", outcome)
         await asyncio.sleep(RETRY_S)
 
 
@@ -143,7 +143,7 @@ async def await_end_of_earlier_life(
         if not told:
             told = True
             log.warning(
-                "Waiting until the controller gives up an earlier life of this node node=%d"
+                "Waiting until the controller gives up an earlier incarnation of this node node=%d"
                 " node_epoch=%d: it may run elsewhere, these directories were not its own",
                 node_id,
                 known.node_epoch,

@@ -160,7 +160,7 @@ class Service:
 
     def _on_stop_signal(self, number: signal.Signals) -> None:
         if self._stop_asked.is_set():
-            log.info("Already stopping signal=%s", number.name)
+            log.info("Ignored a signal while stopping signal=%s", number.name)
             return
         log.info("Stopping signal=%s", number.name)
         self._stop_asked.set()
@@ -188,7 +188,7 @@ class Service:
         try:
             port = await self._http.start(address.host, address.port)
         except OSError as refused:
-            log.error("Cannot serve operators http=%s error=%r", address, str(refused))
+            log.error("Could not open the HTTP server http=%s error=%r", address, str(refused))
             return exit_code_of(refused)
         self._bound_http = Address(address.host, port)
         self.http_address = str(self._bound_http)

@@ -83,4 +83,4 @@ class StrayRemoval:
                 await services.engine.run(partial(home.directory.remove_stray, name))
                 log.info("Deleted a stray log path=%s/stray/%s reason=%r", home.path, name, why)
         except OSError as error:
-            log.warning("Stray logs stay for now path=%s/stray error=%s", home.path, error)
+            log.warning("Could not delete stray logs path=%s/stray error=%s", home.path, error)

@@ -76,7 +76,7 @@ class ReplicaDeletion:
             if key not in self._told:
                 self._told.add(key)
                 name = topic.topic_partition(key[1])
-                log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
+                log.error("Could not delete log, trying again partition=%s error=%s", name, error)
             if not self._is_awaited:
                 self._on_failed()
         finally:

@@ -328,7 +328,7 @@ class ReplicaManager:
                 error if isinstance(error, WireError) else KafkaStorageError(str(error))
             )
             if first_time:
-                log.error("Cannot open partition partition=%s error=%s", name, error)
+                log.error("Could not open partition partition=%s error=%s", name, error)
             return
         if self._failed.pop(key, None) is not None:
             self._offline_counted = -1

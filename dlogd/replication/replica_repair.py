@@ -147,7 +147,7 @@ class ReplicaRepair:
             except (DlogError, OSError) as error:
                 self.counters.failures_total += 1
                 log.warning(
-                    "Cannot mend partition=%s offset=%d from_node=%d error=%s",
+                    "Could not repair damaged log partition=%s offset=%d from_node=%d error=%s",
                     plog.topic_partition,
                     place.first_offset,
                     node_id,
@@ -156,7 +156,7 @@ class ReplicaRepair:
                 continue
             self.counters.mended_total += 1
             log.warning(
-                "Mended damaged log file=%s position=%d bytes=%d offset=%d from_node=%d",
+                "Repaired damaged log file=%s position=%d bytes=%d offset=%d from_node=%d",
                 place.path,
                 place.position,
                 place.end_position - place.position,

@@ -89,7 +89,7 @@ class HostCheck:
             del self._logged[next(iter(self._logged))]
         self._logged[peer] = (now_s, 0)
         log.warning(
-            "Refused HTTP requests for a host that this node is not peer=%s host=%r count=%d",
+            "Refused HTTP requests for a foreign host peer=%s host=%r count=%d",
             peer,
             host,
             count + 1,

@@ -169,7 +169,7 @@ class BackgroundTasks:
         await opened.trim_to(plan.trim_to)
         opened.on_promised(opened)  # a follower tells its leader where it begins now
         log.info(
-            "Dropped old segments partition=%s reason=%s segments=%d bytes=%d log_start_offset=%d",
+            "Deleted old segments partition=%s reason=%s segments=%d bytes=%d log_start_offset=%d",
             opened.topic_partition,
             plan.reason,
             plan.segment_count,

@@ -341,7 +341,7 @@ class LogManager:
                 await home.disk.run(partial(home.directory.remove_deleted, name))
             except OSError as error:
                 # What is left is tried again at the next start.
-                log.warning("Cannot remove a deleted log name=%s error=%s", name, error)
+                log.warning("Could not remove a deleted log name=%s error=%s", name, error)
                 self.on_home_error(home, error)
 
     # -- failures

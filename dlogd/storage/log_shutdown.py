@@ -78,7 +78,7 @@ class LogShutdown:
             if each.done():
                 each.result()
         if late:
-            log.warning("Storage does not end in time awaited=%s", ", ".join(self.awaited))
+            log.warning("Storage did not stop in time awaited=%s", ", ".join(self.awaited))
 
     async def _await(self, name: str, work: Awaitable[None]) -> None:
         """Do `work`; while it has not ended, and for ever if it is cut off, it is awaited."""
@@ -132,4 +132,6 @@ class LogShutdown:
         try:
             await self._services.engine.run(partial(home.directory.save_clean_shutdown, ends))
         except OSError as error:
-            log.warning("No clean-shutdown marker path=%s error=%s", home.path, error)
+            log.warning(
+                "Could not write the clean-shutdown marker path=%s error=%s", home.path, error
+            )

@@ -179,7 +179,7 @@ class LogStartup:
         home.life, home.was_clean = survey.life, survey.was_clean
         home.has_checkpoint = survey.has_checkpoint
         for complaint in survey.complaints:
-            log.warning("Small file ignored: %s", complaint)
+            log.warning("Ignored a damaged checkpoint file: %s", complaint)
         if survey.strays:
             log.warning(
                 "Set stray logs aside path=%s/stray count=%d first=%s; no topic of this node "
@@ -224,9 +224,9 @@ class LogStartup:
                 if any(marks):
                     home.gone[key] = None
                     log.error(
-                        "Log is gone partition=%s path=%s/topics/%s; where other replicas have its"
-                        " records, this node fetches them again, else they are lost unless the node"
-                        " is stopped and that directory put back",
+                        "Log directory is missing partition=%s path=%s/topics/%s; records are"
+                        " fetched again from other replicas. If there are none, stop the node and"
+                        " restore the directory",
                         topic_partition,
                         home.path,
                         name,
@@ -342,11 +342,11 @@ class LogStartup:
         except WireError as error:
             progress.logs_failed += 1
             self._opener.failures[key] = error
-            log.error("Log cannot be opened partition=%s error=%s", topic_partition, error)
+            log.error("Could not open log partition=%s error=%s", topic_partition, error)
         except OSError as error:
             # Perhaps only for now (no descriptors left): `create` may try again.
             progress.logs_failed += 1
-            log.error("Log cannot be opened partition=%s error=%s", topic_partition, error)
+            log.error("Could not open log partition=%s error=%s", topic_partition, error)
             self._opener.on_home_error(home, error)
         progress.logs_done += 1
 

@@ -25,7 +25,7 @@ IS_LONG = os.environ.get("DLOG_ATTACKS") == "long"
 LIMIT_S = 900.0 if IS_LONG else 120.0
 """No attack lasts longer."""
 TOPIC = "attacked"
-HARMS = ("Lease ended", "No longer leads the metadata quorum", "Gave a node up")
+HARMS = ("Lease ended", "Lost leadership of the metadata quorum", "Gave up a node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

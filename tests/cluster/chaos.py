@@ -254,7 +254,7 @@ class Chaos:
         summary = self.summary
         summary.snapshots = self._count_said("(Compacted the Raft log)")
         summary.truncated = self._count_said("(Truncated log)")
-        summary.dropped = self._count_said("(Dropping laggards from the ISR)")
+        summary.dropped = self._count_said("(Removing lagging followers from the ISR)")
         summary.installed = self._count_said("(Installed metadata snapshot)")
 
     async def _judge_records(self, load: Load) -> list[str]:
@@ -309,13 +309,13 @@ async def topics_at(node: Node) -> dict[str, TopicState]:
 
 def breaches_of_logs(nodes: Sequence[Node]) -> list[str]:
     """Return where the logs tell of two leaders in a term, or of epochs that did not grow."""
-    wrong = _shared(nodes, r"Leads the metadata quorum.*term=(\d+)", "term")
-    wrong += _shared(nodes, r"Acting as controller.*controller_epoch=(\d+)", "controller epoch")
+    wrong = _shared(nodes, r"Became leader of the metadata quorum.*term=(\d+)", "term")
+    wrong += _shared(nodes, r"Became controller.*controller_epoch=(\d+)", "controller epoch")
     for node in nodes:
         # What was committed is never cut, and nobody leads who may lack it. (Logs of the clients
         # of the metadata may have one replica, and that on a disk that fails.)
         cuts = node.said(
-            r"((?:Cutting below the high watermark|Unclean election).* partition=data-.*)"
+            r"((?:Truncating below the high watermark|Unclean election).* partition=data-.*)"
         )
         wrong += [f"node {node.node_id}: {each}" for each in cuts]
         lives = [int(each) for each in node.said(r"Registered node=\d+ node_epoch=(\d+)")]

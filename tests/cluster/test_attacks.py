@@ -61,7 +61,7 @@ async def unharmed(cluster: Cluster) -> AsyncIterator[None]:
     await cluster.until_well()
     for node, mark, before in zip(cluster.nodes, marks, memory, strict=True):
         said = node.log[mark:]
-        for event in ("Leads the metadata quorum", "Lease ended", "Gave a node up"):
+        for event in ("Became leader of the metadata quorum", "Lease ended", "Gave up a node"):
             assert event not in said, said[-3000:]
         assert memory_bytes(node) - before < MEMORY_BYTES_MAX
     async with asyncio.timeout(60):

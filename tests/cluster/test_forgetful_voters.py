@@ -7,7 +7,7 @@ from dlogd.metadata.raft.log import NAME
 from tests.cluster.nodes import cluster_of
 from tests.cluster.running import make_topics, run
 
-FORGOT = r"A node holds less of the metadata than it has confirmed.* node=(\d+)"
+FORGOT = r"Node lost metadata entries that it had confirmed.* node=(\d+)"
 EMPTY_FRAME_BYTES = len(journal_format.encode_frame(0, 1, ()))
 
 

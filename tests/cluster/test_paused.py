@@ -118,7 +118,7 @@ def test_a_paused_follower_comes_back_as_if_nothing_were(tmp_path: Path) -> None
                 paused.signal(signal.SIGCONT)
                 await cluster.until_well()
             await cluster.until_equal()
-            assert len(paused.said("(Leads the metadata quorum)")) == 0
+            assert len(paused.said("(Became leader of the metadata quorum)")) == 0
             cluster.expect_no_complaints()
 
     run(work)
@@ -182,7 +182,7 @@ def test_a_wall_clock_that_jumps_while_a_node_runs(tmp_path: Path) -> None:
             await cluster.until_well()
             for node, mark in zip(cluster.nodes, marks, strict=True):
                 assert "Lease ended" not in node.log[mark:], node.tail()
-                assert "Leads the metadata quorum" not in node.log[mark:]
+                assert "Became leader of the metadata quorum" not in node.log[mark:]
             await cluster.until_equal()
             cluster.expect_no_complaints()
 

@@ -80,7 +80,7 @@ def reload_with(stage: Stage, node: Node, **changes: str) -> None:
 
 def refusals(node: Node) -> int:
     """Return how often a follower's log has not taken what its leader sent."""
-    return node.log.count("Cannot take records ")
+    return node.log.count("Could not append replicated records ")
 
 
 def test_l4_nor_does_a_replica_that_takes_nothing(stage: Stage) -> None:

@@ -132,4 +132,4 @@ def test_retention_frees_a_nearly_full_disk(node: DaemonProcess, disk: Mounted) 
         with disk.filled(6_000_000):
             for _ in range(2500):
                 append_until(client, "a", values, refused=False)
-    assert "Dropped old segments" in node.log
+    assert "Deleted old segments" in node.log

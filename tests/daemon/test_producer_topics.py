@@ -179,7 +179,7 @@ def test_a_bug_in_an_errand_ends_what_waits_for_it(
                 with pytest.raises(RefusedError, match="KeyError: 'a bug'"):
                     await delivery
             assert (await producer.write(scene.topic, b"1")).offset == 0
-        assert any("Failed at an errand" in line for line in caplog.messages)
+        assert any("Background task failed" in line for line in caplog.messages)
 
     check(node, "bug", work)
 

@@ -62,7 +62,9 @@ def test_spark_submit_with_an_archive_of_another_platform(job: Job, bare: str) -
     assert without and all(
         each == ["dlog.batch._speedups", "crc32c", "cramjam"] for each in without
     )
-    assert "Runs without compiled parts missing=dlog.batch._speedups,crc32c,cramjam" in done.stderr
+    assert (
+        "Running without compiled parts missing=dlog.batch._speedups,crc32c,cramjam" in done.stderr
+    )
 
 
 def test_executors_without_pyarrow(job: Job, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_one_full_partition_does_not_keep_the_others_from_their_snapshots(
 
     with caplog.at_level(logging.WARNING):
         run_virtual(scenario)
-    assert sum("Cannot write producer snapshot" in line for line in caplog.messages) == 1
+    assert sum("Could not write producer snapshot" in line for line in caplog.messages) == 1
 
 
 @pytest.mark.parametrize("stuck", ["data0", "data1"])

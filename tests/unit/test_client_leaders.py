@@ -93,7 +93,7 @@ def test_after_each_error_the_leader_is_looked_up(
         caplog.clear()
         assert not cluster.on_error("t", 0, 1, error)
         assert not cluster.on_error("t", 0, 1, error)
-        lines = [line for line in caplog.messages if line.startswith("Failed at a partition")]
+        lines = [line for line in caplog.messages if line.startswith("Partition call failed")]
         assert len(lines) == 1  # the second time it was in doubt already
         assert "partition=t-0 node=1" in lines[0]
         with pytest.raises(LeaderNotAvailableError):

@@ -267,8 +267,8 @@ def test_gaps_and_retries_leave_one_line_each(caplog: pytest.LogCaptureFixture) 
 
     with caplog.at_level(logging.INFO, "dlog.client"):
         run(work)
-    lines = [line for line in caplog.messages if line.startswith("Met a gap")]
-    assert lines == ["Met a gap partition=t-0 reason=retention offset=0 resume_offset=6"]
+    lines = [line for line in caplog.messages if line.startswith("Found a gap")]
+    assert lines == ["Found a gap partition=t-0 reason=retention offset=0 resume_offset=6"]
 
 
 def test_a_leader_of_a_life_that_is_over_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:

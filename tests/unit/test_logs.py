@@ -363,7 +363,12 @@ def test_a_failure_does_not_replace_a_field(pipe: Pipe) -> None:
 def test_fields_of_several_arguments_and_wrong_calls(pipe: Pipe) -> None:
     logging_setup.configure("json", "info", descriptor=pipe.writer)
     log.info(
-        "Began log anew partition=%s had=%d..%d of=%d%%; see path=%s/topics", "t", 1, 2, 9, "/d"
+        "Truncated log partition=%s had=%d..%d of=%d%%; see path=%s/topics",
+        "t",
+        1,
+        2,
+        9,
+        "/d",
     )
     log.info("Got count=%d name=%s", "text", EVIL)
     log.info("No arguments peer=10.9.8.7")

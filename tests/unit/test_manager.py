@@ -215,14 +215,14 @@ def test_a_log_directory_that_is_gone_is_missed_once(
         name = f"t-0.{TOPIC_ID}"
         host.machine.boot().open_directory("/disk0/dlog/topics").remove_tree(name)
         await host.start(0)
-        assert "Log is gone partition=t-0" in caplog.text
+        assert "Log directory is missing partition=t-0" in caplog.text
         assert "where other replicas have its records, this node fetches them again" in caplog.text
         caplog.clear()
         await host.create_with(0, b"new")
         await host.crash()
         manager = await host.start(0)
         assert await values_of(manager.logs[key(0)]) == [(0, b"new")]
-        assert "Log is gone" not in caplog.text
+        assert "Log directory is missing" not in caplog.text
         await host.stop()
 
     run(scenario)

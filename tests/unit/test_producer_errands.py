@@ -70,7 +70,7 @@ def lines_of(lock: Any) -> Iterator[list[tuple[str, bool]]]:
 
 @pytest.mark.parametrize(
     ("error", "line"),
-    [(InvalidRecordError, "Gave a batch up"), (NotLeaderOrFollowerError, "Failed at a partition")],
+    [(InvalidRecordError, "Gave a batch up"), (NotLeaderOrFollowerError, "Partition call failed")],
 )
 def test_no_line_is_logged_while_others_cannot_send(error: type[WireError], line: str) -> None:
     async def work(world: World) -> None:

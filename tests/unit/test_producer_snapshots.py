@@ -57,5 +57,5 @@ def test_producers_that_rot_makes_forgotten_are_told(
 
     asyncio.run(scenario())
     (told,) = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
-    assert told.startswith("Forgot producers, as batches cannot be read;")
+    assert told.startswith("Lost producer state because batches cannot be read;")
     assert told.endswith("offset=2 end_offset=5")

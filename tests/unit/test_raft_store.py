@@ -181,8 +181,8 @@ def test_voters_are_added_removed_and_described(
             told = Counter(each for each in caplog.messages if each.startswith("Voters of"))
             # On each node; that directories are bound at the start is no change.
             assert told == {
-                "Voters of the metadata have changed came=4 left=- voters=1,2,3,4": 4,
-                f"Voters of the metadata have changed came=- left={other} voters={left}": 4,
+                "Metadata voters changed came=4 left=- voters=1,2,3,4": 4,
+                f"Metadata voters changed came=- left={other} voters={left}": 4,
             }
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

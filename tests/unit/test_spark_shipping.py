@@ -114,7 +114,7 @@ def test_everything_runs_without_compiled_parts(tmp_path: Path, archive: Path) -
         f"{plain}/dlog/__init__.py {parts}"
         for parts in (missing, ["dlog.batch._speedups", "crc32c", "cramjam"])
     )
-    assert err.count("Runs without compiled parts missing=dlog.batch._speedups,") == 1
+    assert err.count("Running without compiled parts missing=dlog.batch._speedups,") == 1
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_what_cannot_be_unpacked_is_done_without(
     assert sys.path == before
     said = [record.getMessage() for record in caplog.records]
     assert "Could not unpack compiled parts" in said[0] and "read-only" in said[0]
-    assert "Runs without compiled parts missing=crc32c" in said[1]
+    assert "Running without compiled parts missing=crc32c" in said[1]
     at_worker.write_bytes(b"not a zip")
     with monkeypatch.context() as patched:
         patched.setattr(shipped, "missing_parts", list)

@@ -227,7 +227,7 @@ class Cluster:
         if doubted or fault is Fault.NONE:
             log_event(
                 logging.INFO,
-                "Failed at a partition",
+                "Partition call failed",
                 partition=f"{topic}-{partition}",
                 node=node_id,
                 error=error_name(error),
@@ -251,7 +251,7 @@ class Cluster:
         self.counters.leader_changes += 1
         log_event(
             logging.INFO,
-            "Followed the leader",
+            "Moved to a new leader",
             partition=f"{topic}-{partition}",
             leader=leader[0],
             leader_epoch=leader[1],

@@ -153,7 +153,7 @@ class MetadataLookup:
         except DlogError as error:
             log_event(
                 logging.WARNING,
-                "Looked up the cluster in vain",
+                "Could not find the cluster",
                 asked=",".join(map(str, addresses)),
                 error=error_name(error),
                 reason=error,

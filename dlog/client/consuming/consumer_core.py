@@ -269,7 +269,7 @@ class ConsumerCore:
         self._counters.bytes_dropped += held_bytes
         log_event(
             logging.WARNING,
-            "Met a batch that cannot be decoded",
+            "Could not decode a batch",
             partition=bad.topic_partition,
             offset=bad.offset,
             resume_offset=bad.resume_offset,

@@ -49,7 +49,7 @@ def report_gap(
     around.counters.gaps += 1
     log_event(
         logging.WARNING,
-        "Met a gap",
+        "Found a gap",
         partition=cursor.topic_partition,
         reason=reason.value,
         offset=offset,

@@ -255,7 +255,7 @@ class NodeFetcher:
         if cursor.fail(error, self._around.loop.time(), wait_s, patience_s):
             log_event(
                 logging.WARNING,
-                "Gave a partition up",
+                "Gave up a partition",
                 partition=cursor.topic_partition,
                 offset=cursor.fetch_offset,
                 attempts=cursor.attempt,
@@ -282,7 +282,7 @@ class NodeFetcher:
         cursor.replica_until_s = around.loop.time() + around.cluster.policy.metadata_age_s_max
         log_event(
             logging.INFO,
-            "Reads from a follower",
+            "Reading from a follower",
             partition=cursor.topic_partition,
             follower=node_id,
             leader=self.node_id,
@@ -379,7 +379,7 @@ class NodeFetcher:
             is_sparse = True
             log_event(
                 logging.WARNING,
-                "Took a topic with holes for compacted",
+                "Treated a topic with missing offsets as compacted",
                 topic=topic,
                 error=error_name(error),
                 reason=error,

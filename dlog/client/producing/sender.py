@@ -382,7 +382,7 @@ class Sender:
             )
             tell = self._outcomes.retire(retired, "the topic was deleted and made anew")
         if retired:
-            log_event(logging.WARNING, "Met a topic made anew", topic=view.name, id=view.topic_id)
+            log_event(logging.WARNING, "Topic was created again", topic=view.name, id=view.topic_id)
         self._tell(tell)
 
     def _on_refused(self, reason: str, needs_it: NeedsIt) -> None:

@@ -262,7 +262,11 @@ class SenderTasks:
         if error is None:
             return
         log_event(
-            logging.ERROR, "Failed at an errand", errand=name, error=error_name(error), reason=error
+            logging.ERROR,
+            "Background task failed",
+            errand=name,
+            error=error_name(error),
+            reason=error,
         )
         self._put_off(errand)
         self._on_refused(f"{name}: {error_name(error)}: {error}", needs_it)

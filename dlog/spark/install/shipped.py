@@ -58,7 +58,7 @@ def use_compiled_parts(spec: ModuleSpec | None) -> None:
     missing = missing_parts()
     if missing:
         _log.warning(
-            "Runs without compiled parts missing=%s platform=%s: the same, slower",
+            "Running without compiled parts missing=%s platform=%s: the same, slower",
             ",".join(missing),
             platform_tag(),
         )

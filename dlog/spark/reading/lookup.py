@@ -276,7 +276,7 @@ class Lookup:
             async with asyncio.timeout(SIZES_PATIENCE_S):
                 return await self._client.admin.describe_log_dirs(node_id, led)
         except (DlogError, TimeoutError) as error:
-            _log.warning("Sizes are not known node=%d error=%r", node_id, error)
+            _log.warning("Could not read log sizes node=%d error=%r", node_id, error)
             return []
 
 

@@ -201,7 +201,7 @@ class RaftCore(Elections):
         came, left = ((), ()) if before is None else voters.changes_since(before)
         if came or left:
             log.info(
-                "Voters of the metadata have changed came=%s left=%s voters=%s",
+                "Metadata voters changed came=%s left=%s voters=%s",
                 *(",".join(map(str, each)) or "-" for each in (came, left, voters.node_ids)),
             )
         wanted = {number: Peer(number) for number in voters.node_ids if number != self._log.node_id}

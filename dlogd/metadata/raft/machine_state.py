@@ -132,9 +132,9 @@ class MachineState:
             self._files.store(applied_index, data)
             self._files.remove_old()
         except OSError as error:
-            log.error("Could not replace the rotten metadata snapshot error=%s", error)
+            log.error("Could not replace the damaged metadata snapshot error=%s", error)
         else:
-            log.error("Replaced the metadata snapshot, which had rotted index=%d", applied_index)
+            log.error("Replaced the damaged metadata snapshot index=%d", applied_index)
         return applied_index, data
 
     def _encode(self, applied_index: int) -> bytes:

@@ -230,9 +230,9 @@ class Participant:
             before, self._leadership = self._leadership, state
             loop = asyncio.get_running_loop()
             if before[0]:
-                log.info("No longer leads the metadata quorum term=%d", before[1])
+                log.info("Lost leadership of the metadata quorum term=%d", before[1])
             if state[0]:
-                log.info("Leads the metadata quorum term=%d", state[1])
+                log.info("Became leader of the metadata quorum term=%d", state[1])
             for callback in self._leadership_callbacks.values():
                 if before[0]:
                     loop.call_soon(callback, False, before[1])

@@ -244,8 +244,8 @@ class Replication:
         commit nothing any more, and it is sent again.
         """
         log.error(
-            "A node holds less of the metadata than it has confirmed: its raft.log was damaged at"
-            " its end, or an older copy was put back. It is sent what it lacks; check its disk"
+            "Node lost metadata entries that it had confirmed; its raft.log was damaged, or an"
+            " older copy was restored. The entries are sent again; check the disk of the node"
             " node=%d confirmed=%d holds=%d",
             peer.node_id,
             self._match(peer),

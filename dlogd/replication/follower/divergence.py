@@ -96,7 +96,8 @@ class Divergence:
             partition.high_watermark = offset
             await self._read_producers(partition)
         log.warning(
-            "Began log anew partition=%s had=%d..%d begins=%d leader_epoch=%d",
+            "Restarted log from the leader's log start partition=%s had=%d..%d begins=%d"
+            " leader_epoch=%d",
             partition.topic_partition,
             *before,
             offset,
@@ -120,7 +121,7 @@ class Divergence:
             return
         # Only after an unclean election, or below the leader's log start.
         log.warning(
-            "Cutting below the high watermark partition=%s high_watermark=%d to=%d",
+            "Truncating below the high watermark partition=%s high_watermark=%d to=%d",
             partition.topic_partition,
             partition.high_watermark,
             offset,

@@ -280,15 +280,16 @@ class FrameApplier:
         if isinstance(error, RecordTooLargeError):
             if is_news:
                 log.error(
-                    "This replica stays behind, for its node has too little memory: give it the"
-                    " append.memory.bytes of the others partition=%s leader=%d error=%s",
+                    "Replica stays behind because its node has too little append memory; set"
+                    " append.memory.bytes as on the other nodes partition=%s leader=%d error=%s",
                     following.partition.topic_partition,
                     self._leader_id,
                     error,
                 )
         else:
             log.warning(
-                "Cannot take records partition=%s leader=%d leader_epoch=%d log_end_offset=%d"
+                "Could not append replicated records partition=%s leader=%d leader_epoch=%d"
+                " log_end_offset=%d"
                 " error=%s",
                 following.partition.topic_partition,
                 self._leader_id,
@@ -380,7 +381,9 @@ class FrameApplier:
             await work
         except (WireError, OSError) as error:
             log.warning(
-                "Cannot cut log partition=%s error=%s", following.partition.topic_partition, error
+                "Could not truncate log partition=%s error=%s",
+                following.partition.topic_partition,
+                error,
             )
             return False
         finally:

@@ -233,7 +233,7 @@ class LeaderFetcher:
             said = f"{type(failure).__name__}: {failure}"
             if said != self._said:
                 self._said = said
-                log.info("Not following leader=%d error=%s", self.leader_id, said)
+                log.info("Could not follow leader=%d error=%s", self.leader_id, said)
             await self._rest()
 
     async def _rest(self) -> None:

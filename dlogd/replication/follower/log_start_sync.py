@@ -59,7 +59,7 @@ class LogStartSync:
                     await self._trim_to(following, target)
                 except (WireError, OSError) as error:
                     log.info(
-                        "Cannot follow the log start partition=%s offset=%d error=%s",
+                        "Could not apply the leader's log start partition=%s offset=%d error=%s",
                         plog.topic_partition,
                         target,
                         error,

@@ -132,7 +132,7 @@ class FollowerSessions:
             each.abort("")
         feed = FollowerSession(self, self._loop, request.node_id, request.node_epoch, peer)
         self.feeds[feed] = None
-        log.info("Feeding follower node=%d peer=%s", request.node_id, peer)
+        log.info("Follower connected node=%d peer=%s", request.node_id, peer)
         return answer, feed
 
     def on_close(self, feed: FollowerSession) -> None:

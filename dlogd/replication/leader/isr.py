@@ -197,7 +197,7 @@ class IsrKeeper:
             return
         isr = tuple(each for each in image.isr if each not in lagging)
         log.warning(
-            "Dropping laggards from the ISR partition=%s nodes=%s isr=%s high_watermark=%d"
+            "Removing lagging followers from the ISR partition=%s nodes=%s isr=%s high_watermark=%d"
             " log_end_offset=%d",
             partition.topic_partition,
             lagging,

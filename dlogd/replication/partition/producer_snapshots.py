@@ -82,8 +82,8 @@ def _forget(plog: PartitionLog, producers: ProducerStates, start: int, end: int)
     producers.clear()
     if max(start, plog.log_start_offset) < end:
         log.error(
-            "Forgot producers, as batches cannot be read; what a producer repeats that it wrote"
-            " before this start may be written twice path=%s offset=%d end_offset=%d",
+            "Lost producer state because batches cannot be read; batches that producers repeat"
+            " from before this start may be written twice path=%s offset=%d end_offset=%d",
             plog.directory.path,
             start,
             end,

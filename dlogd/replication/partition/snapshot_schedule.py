@@ -73,7 +73,7 @@ class SnapshotSchedule:
             if isinstance(error, WireError):
                 partition.unsnapshotted_bytes += taken_bytes  # not now: the log waits for space
             log.warning(
-                "Cannot write producer snapshot partition=%s error=%s",
+                "Could not write producer snapshot partition=%s error=%s",
                 partition.topic_partition,
                 error,
             )

@@ -91,7 +91,7 @@ class ProducerIds:
             count = used + 1 - end + BLOCK_COUNT
             first, end = await self._allocate(context, count, deadline_ms)
         self._next, self._end = first, end
-        log.info("Took producer ids first=%d count=%d", first, end - first)
+        log.info("Reserved producer ids first=%d count=%d", first, end - first)
 
     async def _allocate(
         self, context: ServerContext, count: int, deadline_ms: int

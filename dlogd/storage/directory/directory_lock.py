@@ -105,7 +105,7 @@ class DirectoryLock:
             identity = Identity(
                 cluster_id=cluster_id, node_id=node_id, directory_id=self._new_uuid()
             )
-            log.info("Took a new data directory path=%s id=%s", home.path, identity.directory_id)
+            log.info("Adopted a new data directory path=%s id=%s", home.path, identity.directory_id)
         home.directory_id = identity.directory_id
         adopt = partial(home.directory.adopt, identity, is_new=claim.identity is None)
         try:

@@ -85,7 +85,11 @@ class NodeEpochFile:
         try:
             await self._engine.run(work)
         except OSError as error:
-            log.warning("Directory does not know its life path=%s error=%s", home.path, error)
+            log.warning(
+                "Could not write the node epoch to a data directory path=%s error=%s",
+                home.path,
+                error,
+            )
             self._on_error(home, error)
             return False
         return True

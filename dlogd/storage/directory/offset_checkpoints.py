@@ -103,7 +103,7 @@ class OffsetCheckpoints:
             self._unsaved.discard(home.path)
         except OSError as error:
             if home.path not in self._unsaved:
-                log.warning("Offsets of logs not saved path=%s error=%s", home.path, error)
+                log.warning("Could not write offset checkpoints path=%s error=%s", home.path, error)
                 self._unsaved.add(home.path)
             self._on_error(home, error)
 

@@ -273,7 +273,7 @@ class AioEngine:
             )
             self._reads.add_directory()
         except OSError as error:
-            log.warning("No Linux AIO for a directory path=%s error=%s", path, error.strerror)
+            log.warning("No Linux AIO for data directory path=%s error=%s", path, error.strerror)
             engine = self._threads.for_directory(path)
         self._directories[prefix_of(path)] = engine
         return engine

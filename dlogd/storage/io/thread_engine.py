@@ -219,7 +219,9 @@ class Workers:
                 if not self._is_short:
                     self._is_short = True  # said once
                     count = len(self._threads)
-                    log.warning("No more threads for I/O threads=%d error=%s", count, error)
+                    log.warning(
+                        "Could not start more I/O threads threads=%d error=%s", count, error
+                    )
 
     def _start_thread(self) -> None:
         number = len(self._threads)

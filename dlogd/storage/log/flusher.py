@@ -256,7 +256,9 @@ class Flusher:
             text = f"The disk of {state.topic_partition} is full"
         else:
             text = f"Nothing can be written to {state.topic_partition} for now: {error}"
-        log.warning("Writes wait partition=%s error=%s", state.topic_partition, error)
+        log.warning(
+            "Log writes are waiting for space partition=%s error=%s", state.topic_partition, error
+        )
         shortage = KafkaStorageError(text)
         state.hold(_HOLD, shortage)
         self._memory.unwritable.add(self)

@@ -165,7 +165,7 @@ class LogJobs:
         made = await run(partial(reindex, known_of(segment), interval_bytes))
         take_over(segment, made)
         log.warning(
-            "Made indexes anew from the segment file=%s entries=%d damaged_position=%s reason=%s",
+            "Rebuilt indexes from the segment file=%s entries=%d damaged_position=%s reason=%s",
             segment.path,
             made.index_count,
             made.damaged_position,
@@ -235,7 +235,7 @@ class LogJobs:
         except OSError as error:
             if error.errno not in NO_SPACE and error.errno != errno.EOPNOTSUPP:
                 raise
-            log.warning("No space was preallocated file=%s error=%s", file.path, error)
+            log.warning("Could not preallocate space file=%s error=%s", file.path, error)
             return
         segment.allocated_end = start + length
         segment.extend_at = segment.allocated_end - length // 2

@@ -135,7 +135,7 @@ class ResourceWait:
         if now_ms - self._warned_ms >= WARN_INTERVAL_MS:
             self._warned_ms = now_ms
             log.warning(
-                "Log waits for descriptors, memory or space partition=%s error=%s",
+                "Log is waiting for descriptors, memory or space partition=%s error=%s",
                 state.topic_partition,
                 error,
             )
@@ -155,7 +155,10 @@ class ResourceWait:
     def _end(self) -> None:
         if self.is_on:
             self._stop_waiting()
-            log.info("Log goes on partition=%s", self._state.topic_partition)
+            log.info(
+                "Log resumed after waiting for descriptors, memory or space partition=%s",
+                self._state.topic_partition,
+            )
 
     def _stop_waiting(self) -> None:
         """No step waits any more, ended well or not: nobody else would take appends again."""

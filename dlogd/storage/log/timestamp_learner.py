@@ -99,7 +99,9 @@ class TimestampLearner:
                 if self._state.is_working:
                     await self.remember(segment)
             except (OSError, WireError) as error:
-                log.info("Timestamps not learned file=%s reason=%s", segment.path, error)
+                log.info(
+                    "Could not read timestamps of a segment file=%s reason=%s", segment.path, error
+                )
             await asyncio.sleep(services.loop.time() - begun_s)
 
     async def remember(self, segment: Segment) -> None:

@@ -128,7 +128,10 @@ class Scrubber:
             self.round = replace(found, ended_ms=max(now_ms, 1))
             await self._save()
             log.info(
-                "Scrubbed path=%s bytes=%d damages=%d", home.path, found.read_bytes, found.damages
+                "Finished a scrub path=%s bytes=%d damages=%d",
+                home.path,
+                found.read_bytes,
+                found.damages,
             )
             return
         read_bytes, damages = await self._check(place)
@@ -151,7 +154,9 @@ class Scrubber:
             )
             return None if data is None else decode(data)
         except MalformedFileError as error:
-            log.warning("Small file ignored: %s/%s: %s", self._home.path, KIND, error)
+            log.warning(
+                "Ignored a damaged checkpoint file: %s/%s: %s", self._home.path, KIND, error
+            )
         except OSError as error:
             self._on_error(error)
         return None
@@ -165,7 +170,9 @@ class Scrubber:
             await self._services.engine.run(save)
         except OSError as error:
             # A full disk, perhaps: the next start begins the round anew.
-            log.warning("Scrub not noted path=%s error=%s", self._home.path, error)
+            log.warning(
+                "Could not write the scrub progress path=%s error=%s", self._home.path, error
+            )
             self._on_error(error)
 
     # -- one segment
@@ -295,7 +302,7 @@ class _Walk:
         if error.errno != errno.EIO or self._scrub.unreadable > UNREADABLE_MAX:
             self._log.fail_read(error)
             return False
-        log.warning("Unreadable place file=%s error=%s", self._segment.path, error)
+        log.warning("Found an unreadable range file=%s error=%s", self._segment.path, error)
         return True
 
     async def _pass_over(self) -> bool:
