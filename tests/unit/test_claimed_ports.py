@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.cluster import ports
 from tests.cluster.ports import claim_ports
+from tests.tidy import sources
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = sources.ROOT
 OTHER = """
 import sys
 from tests.cluster import ports

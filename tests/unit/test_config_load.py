@@ -17,8 +17,9 @@ from dlogd.config.sample import sample
 from dlogd.config.schema import KEYS, Config, build
 from dlogd.config.units import Address
 from dlogd.runtime.config_reload import plan_reload
+from tests.tidy import sources
 
-ROOT = Path(__file__).parents[2]
+ROOT = sources.ROOT
 
 
 def problems_of(text: str, environment: dict[str, str] | None = None) -> list[str]:

@@ -4,7 +4,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -55,6 +54,7 @@ from dlogctl.groups import ExampleCommand, LazyGroup, fill_watch
 from dlogctl.settings import CommonOption
 from dlogctl.shell.man_page import man_page
 from dlogd.version import VERSION
+from tests.tidy import sources
 
 MODULES = {
     module.__name__
@@ -69,7 +69,7 @@ MODULES = {
         *(consume, perf, perf_consume, perf_end_to_end, perf_produce, produce),
     )
 }
-MAN_PAGE = Path(__file__).resolve().parents[2] / "docs" / "man" / "dlogctl.1"
+MAN_PAGE = sources.ROOT / "docs" / "man" / "dlogctl.1"
 # What makes a start slow; none of it is needed to show help.
 HEAVY = (
     "asyncio",

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import group_of
+from tests.tidy import sources
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = sources.ROOT
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Topic and cluster configs: the table, which value holds, how requests become changes."""
 
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -30,6 +29,7 @@ from dlogd.metadata.state.effective_configs import (
 )
 from dlogd.metadata.state.image import EMPTY_IMAGE, Refused
 from dlogd.metadata.state.topic_configs import CLUSTER_CONFIGS, NODE_CONFIGS, TOPIC_CONFIGS
+from tests.tidy import sources
 
 NODE = Config()
 
@@ -347,7 +347,7 @@ def test_admission() -> None:
 
 
 def test_every_topic_config_is_documented() -> None:
-    document = Path(__file__).parents[2] / "docs/operating/topic-configs.md"
+    document = sources.ROOT / "docs/operating/topic-configs.md"
     rows = [line for line in document.read_text().splitlines() if line.startswith("| `")]
     assert len(rows) == len(TOPIC_CONFIGS)
     for row, key in zip(rows, TOPIC_CONFIGS.values(), strict=True):

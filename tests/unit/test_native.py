@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from dlog.batch import _pure, native
+from tests.tidy import sources
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = sources.ROOT
 SUITES = ("test_batch_build.py", "test_batch_reading.py", "test_batch_arrow.py")
 # From Kafka's UtilsTest.testMurmur2.
 MURMUR2 = {

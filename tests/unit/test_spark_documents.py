@@ -1,13 +1,13 @@
 """docs/spark.md names every error of the data source and every option that it reads."""
 
 import re
-from pathlib import Path
 
 from bench.load import spark_compare
 from dlog.spark import compile_pyspark
 from dlog.spark.options import connection_options, options, write_options
+from tests.tidy import sources
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = sources.ROOT
 GUIDE = (ROOT / "docs" / "spark.md").read_text()
 SOURCES = "".join(path.read_text() for path in sorted((ROOT / "dlog" / "spark").rglob("*.py")))
 CLASS = re.compile(r'"((?:DLOG|KAFKA|MISMATCHED|RESOLVED|UNRESOLVED)_[A-Z_.]+[A-Z])"')

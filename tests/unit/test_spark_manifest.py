@@ -39,6 +39,7 @@ from dlog.spark.pipelines.archives.resumption import (
     plan_batch,
 )
 from dlog.spark.settings import ClientSettings
+from tests.tidy import sources
 
 TOPIC_ID = "6f9a6b2e-0f1c-4f53-9a3e-0d6c5b1f2a34"
 
@@ -366,7 +367,7 @@ def test_a_folder_of_a_relative_path_and_one_that_needs_spark(tmp_path: Path) ->
 
 
 def test_the_example_in_the_document_is_a_manifest() -> None:
-    path = Path(__file__).resolve().parents[2] / "docs" / "formats" / "archive.md"
+    path = sources.ROOT / "docs" / "formats" / "archive.md"
     text = path.read_text(encoding="utf-8").partition("```json\n")[2].partition("```")[0]
     found = decode(text.encode(), "the document")
     assert encode(found).decode() == text

@@ -14,8 +14,9 @@ from dlog.spark.pipelines import metrics as metrics_of
 from dlog.spark.pipelines.events import BatchDone, Ended, Event, Found, Phase
 from dlog.spark.pipelines.metrics import METRICS, JobMetrics, Names, exported
 from scripts.dashboard import dashboard
+from tests.tidy import sources
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = sources.ROOT
 NAMES = Names("archive", 'fl"ights')
 LABELS = {"pipeline": "archive", "job_name": 'fl"ights'}
 

@@ -19,8 +19,9 @@ from dlog.spark.errors import SparkSourceError
 from dlog.spark.incomplete import IncompleteDataSource
 from dlog.spark.install import missing_packages, shipped, shipping
 from dlog.spark.source import DlogDataSource
+from tests.tidy import sources
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = sources.ROOT
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ The others have their stories in tests/cluster, or where the part is that could 
 
 import asyncio
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +24,9 @@ from dlogd.metadata.state.image import Applied, ClusterImage, Drain
 from tests.fakes.logs import batch_of, values_in, values_of
 from tests.fakes.small_fleet import SmallFleet, tell
 from tests.simulation.fleet.plan import address_of
+from tests.tidy import sources
 
-TESTS = Path(__file__).parents[1]
+TESTS = sources.ROOT / "tests"
 HOLES = [*(f"h{number}" for number in range(1, 22)), *(f"l{number}" for number in range(1, 11))]
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dlogd.config.schema import Config
+from tests.tidy import sources
 
-UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
+UNITS = sources.ROOT / "deploy" / "systemd"
 
 
 def settings(name: str) -> dict[str, list[str]]:

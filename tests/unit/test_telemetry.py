@@ -4,7 +4,6 @@ import asyncio
 import gc
 import random
 import re
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,6 +20,7 @@ from dlogd.telemetry.metrics import (
     Telemetry,
 )
 from dlogd.telemetry.replication_metrics import all_specs
+from tests.tidy import sources
 
 
 def test_histogram_bounds_are_inclusive() -> None:
@@ -127,7 +127,7 @@ def test_gc_pauses_are_counted() -> None:
 
 
 def test_the_document_lists_every_metric_as_it_is() -> None:
-    document = Path(__file__).resolve().parents[2] / "docs" / "operating" / "metrics.md"
+    document = sources.ROOT / "docs" / "operating" / "metrics.md"
     # Those of jobs on Spark are of another process: tests/unit/test_spark_metrics.py.
     rows = [
         line

@@ -2,9 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tidy import sources
+
+ROOT = sources.ROOT
 
 
 def test_wheels_build_with_and_without_a_compiler() -> None:
