@@ -24,7 +24,7 @@ from tests.crash.disks import IMAGE_BYTES, Mounted, mounted_disk, run
 from tests.fakes.logs import append, services_for, values_of
 from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, partition, wanted
 from tests.fakes.randomness import SeededRandomness
-from tests.unit.test_engines import BLOCK, AnyEngine, blocks, read_bytes, write
+from tests.unit.dlogd.storage.io.test_engines import BLOCK, AnyEngine, blocks, read_bytes, write
 
 pytestmark = pytest.mark.root
 

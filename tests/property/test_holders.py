@@ -28,7 +28,7 @@ from dlogd.metadata.machine import apply
 from dlogd.metadata.state.image import Applied, PartitionImage
 from tests.fakes.metadata_cluster import FakeCluster
 from tests.property.test_planner_model import QUICK
-from tests.unit.test_controller_planner import Controlled
+from tests.unit.dlogd.controller.test_controller_planner import Controlled
 
 NODES = (1, 2, 3, 4)
 WALKS, STEPS = 300, 80

@@ -34,7 +34,7 @@ from dlogd.metadata.state.image import (
     TopicImage,
 )
 from tests.fakes.plans import plain
-from tests.unit.test_controller_planner import SETTINGS, Controlled
+from tests.unit.dlogd.controller.test_controller_planner import SETTINGS, Controlled
 
 NODES = 4
 QUICK = replace(SETTINGS, scan_interval_ms=0, elections_max=2, reassignments_max=2)

@@ -22,8 +22,8 @@ from dlogd.status.http_hosts import HostCheck
 from tests.simulation.patches import Patch
 
 UNIT = "tests/unit"
-ADMISSION = f"{UNIT}/test_admission.py"
-INTAKE = f"{UNIT}/test_server_intake.py"
+ADMISSION = f"{UNIT}/dlogd/net/test_admission.py"
+INTAKE = f"{UNIT}/dlogd/net/test_server_intake.py"
 
 
 def _do_nothing(_: Any) -> Any:
@@ -288,7 +288,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "accounts: each refused Raft peer is a line": (
         ((PeerLog, "_is_news", _allow),),
         (
-            f"{UNIT}/test_raft_peer_lines.py"
+            f"{UNIT}/dlogd/metadata/raft/test_raft_peer_lines.py"
             "::test_strangers_with_any_id_take_no_memory_and_fill_no_disk",
         ),
     ),
@@ -326,56 +326,72 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     ),
     "accounts: a first frame waits for memory for ever": (
         ((SlowSenders, "_waits_in_vain", lambda _: staticmethod(lambda *_: False)),),
-        (f"{UNIT}/test_lateness.py::test_first_frames_do_not_wait_for_one_that_goes_on",),
+        (
+            f"{UNIT}/dlogd/server/test_lateness.py::test_first_frames_do_not_wait_for_one_that_goes_on",
+        ),
     ),
     "accounts: a frame may drip": (
         ((SlowSenders, "is_late", lambda _: lambda *_: False),),
         (
-            f"{UNIT}/test_lateness.py"
+            f"{UNIT}/dlogd/server/test_lateness.py"
             "::test_a_frame_that_drips_is_given_up_whatever_the_pause_between_its_bytes",
         ),
     ),
     "accounts: requests that wait for answers count for nothing": (
         ((RequestBudget, "charge", _do_nothing),),
-        (f"{UNIT}/test_answering.py::test_requests_that_wait_for_answers_count_against_the_bound",),
+        (
+            f"{UNIT}/dlogd/server/test_answering.py::test_requests_that_wait_for_answers_count_against_the_bound",
+        ),
     ),
     "accounts: waiters that have left are kept": (
         ((FetchWaiters, "_clean", _do_nothing),),
-        (f"{UNIT}/test_fetch_waiters.py::test_waiters_that_have_left_are_not_kept",),
+        (
+            f"{UNIT}/dlogd/replication/partition/test_fetch_waiters.py::test_waiters_that_have_left_are_not_kept",
+        ),
     ),
     "accounts: a Fetch waits for its turn and for no answer": (
         ((RequestRouter, "_fetch_after_answer", _fetch_in_the_next_turn),),
-        (f"{UNIT}/test_fetch_pipelines.py::test_one_fetch_of_a_connection_waits_at_a_time",),
+        (
+            f"{UNIT}/dlogd/server/handlers/test_fetch_pipelines.py::test_one_fetch_of_a_connection_waits_at_a_time",
+        ),
     ),
     "accounts: large Fetches keep their entries": (
         ((Room, "cancel", _keep_the_room),),
-        (f"{UNIT}/test_entries_wait.py::test_large_fetches_wait_with_the_others",),
+        (f"{UNIT}/dlogd/server/test_entries_wait.py::test_large_fetches_wait_with_the_others",),
     ),
     "accounts: requests of clients that left wait on": (
         ((Room, "cancel", _stay_in_line),),
-        (f"{UNIT}/test_entry_budget.py::test_who_leaves_the_line_lets_the_next_one_in",),
+        (
+            f"{UNIT}/dlogd/server/test_entry_budget.py::test_who_leaves_the_line_lets_the_next_one_in",
+        ),
     ),
     "accounts: answered requests keep their entries": (
         ((RequestRouter, "_answer", _answer_for_good),),
-        (f"{UNIT}/test_entries_wait.py::test_large_requests_are_answered_one_after_the_other",),
+        (
+            f"{UNIT}/dlogd/server/test_entries_wait.py::test_large_requests_are_answered_one_after_the_other",
+        ),
     ),
     "accounts: small requests wait for large ones": (
         ((EntryBudget, "_lane", _one_lane),),
-        (f"{UNIT}/test_entry_budget.py::test_a_small_request_never_waits_for_large_ones",),
+        (
+            f"{UNIT}/dlogd/server/test_entry_budget.py::test_a_small_request_never_waits_for_large_ones",
+        ),
     ),
     "accounts: entries that are given back let nobody in": (
         ((Lane, "_grant", _do_nothing),),
-        (f"{UNIT}/test_entry_budget.py::test_addresses_take_turns",),
+        (f"{UNIT}/dlogd/server/test_entry_budget.py::test_addresses_take_turns",),
     ),
     "accounts: an address takes all HTTP connections": (
         ((http_room.Room, "take", _serve_all_of_one_address),),
         (
-            f"{UNIT}/test_status_http_shares.py"
+            f"{UNIT}/dlogd/status/test_status_http_shares.py"
             "::test_silent_connections_of_one_address_keep_no_probe_out",
         ),
     ),
     "accounts: clients that name other hosts are never forgotten": (
         ((HostCheck, "_log", _note_each_client),),
-        (f"{UNIT}/test_status_http_hosts.py::test_each_client_is_logged_once_a_minute",),
+        (
+            f"{UNIT}/dlogd/status/test_status_http_hosts.py::test_each_client_is_logged_once_a_minute",
+        ),
     ),
 }

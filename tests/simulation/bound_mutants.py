@@ -30,6 +30,10 @@ from dlogd.status.http_server import HttpServer
 from tests.simulation.patches import Patch
 
 UNIT = "tests/unit"
+NET = f"{UNIT}/dlogd/net"
+STATUS = f"{UNIT}/dlogd/status"
+SERVER = f"{UNIT}/dlogd/server"
+PARTITION, RAFT = f"{UNIT}/dlogd/replication/partition", f"{UNIT}/dlogd/metadata/raft"
 
 
 def _do_nothing(_: Any) -> Any:
@@ -231,160 +235,166 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "strangers: who listens proves first": (
         ((RaftConnection, "_take_hello", _prove_to_anybody),),
         (
-            f"{UNIT}/test_raft_handshake.py::test_a_stranger_with_the_public_cluster_id_gets_no_proof",
+            f"{RAFT}/test_raft_handshake.py::test_a_stranger_with_the_public_cluster_id_gets_no_proof",
         ),
     ),
     "strangers: another cluster gets a nonce": (
         ((RaftConnection, "_take_hello", _greet_before_looking),),
-        (f"{UNIT}/test_raft_handshake.py::test_a_refused_hello_gets_a_reason_and_no_nonce",),
+        (f"{RAFT}/test_raft_handshake.py::test_a_refused_hello_gets_a_reason_and_no_nonce",),
     ),
     "strangers: places of nodes are anybody's": (
         ((ConnectionAdmission, "admit", _take_reserved),),
-        (f"{UNIT}/test_admission.py::test_strangers_never_take_reserved_places",),
+        (f"{NET}/test_admission.py::test_strangers_never_take_reserved_places",),
     ),
     "strangers: a crowd keeps all others out": (
         ((connection_admission._Room, "enter", _refuse_when_full),),
         (
-            f"{UNIT}/test_admission.py"
+            f"{NET}/test_admission.py"
             "::test_an_address_within_its_share_is_never_refused_because_of_another",
-            f"{UNIT}/test_admission.py"
+            f"{NET}/test_admission.py"
             "::test_the_newest_of_the_most_crowded_address_is_ended_and_the_oldest_stays",
         ),
     ),
     "strangers: addresses are never forgotten": (
         ((connection_admission._Rates, "_forget", _do_nothing),),
-        (f"{UNIT}/test_admission.py::test_many_addresses_take_bounded_memory_and_give_it_back",),
+        (f"{NET}/test_admission.py::test_many_addresses_take_bounded_memory_and_give_it_back",),
     ),
     "strangers: a secret that can be guessed will do": (
         ((secret_files, "is_strong", _believe),),
-        (f"{UNIT}/test_secret_files.py::test_what_can_be_guessed_is_refused",),
+        (f"{UNIT}/dlogd/node/test_secret_files.py::test_what_can_be_guessed_is_refused",),
     ),
     "strangers: a secret that others read will do": (
         ((secret_files, "_access_problem", _do_nothing),),
-        (f"{UNIT}/test_secret_files.py::test_a_file_that_others_may_read_or_change_is_refused",),
+        (
+            f"{UNIT}/dlogd/node/test_secret_files.py::test_a_file_that_others_may_read_or_change_is_refused",
+        ),
     ),
     "strangers: memory is charged for good": (
         ((FrameMemory, "charge", _charge_nobody_who_has_ended),),
-        (f"{UNIT}/test_server_intake.py::test_each_byte_that_is_kept_is_charged_and_given_back",),
+        (f"{NET}/test_server_intake.py::test_each_byte_that_is_kept_is_charged_and_given_back",),
     ),
     "strangers: memory follows what a frame announces": (
         ((FrameMemory, "charge_of", _charge_what_is_announced),),
-        (f"{UNIT}/test_server_intake.py::test_memory_follows_what_arrived_not_what_was_promised",),
+        (f"{NET}/test_server_intake.py::test_memory_follows_what_arrived_not_what_was_promised",),
     ),
     "strangers: an append wakes all who wait": (
         ((FetchWaiters, "add", _wait_for_any_byte),),
         (
-            f"{UNIT}/test_fetch_waiters.py"
+            f"{PARTITION}/test_fetch_waiters.py"
             "::test_a_waiter_is_told_of_the_append_that_brings_its_bytes_and_of_no_other",
         ),
     ),
     "strangers: a crowd is woken at once": (
         ((Wakes, "wake", _wake_all_at_once),),
-        (f"{UNIT}/test_fetch_waiters.py::test_a_crowd_is_woken_in_turns",),
+        (f"{PARTITION}/test_fetch_waiters.py::test_a_crowd_is_woken_in_turns",),
     ),
     "strangers: Fetches of a connection wait side by side": (
         ((FetchWork, "start", _hold_up_no_fetch),),
-        (f"{UNIT}/test_fetch_pipelines.py::test_one_fetch_of_a_connection_waits_at_a_time",),
+        (
+            f"{SERVER}/handlers/test_fetch_pipelines.py::test_one_fetch_of_a_connection_waits_at_a_time",
+        ),
     ),
     "strangers: entries are counted and bound nothing": (
         ((EntryBudget, "take", _take_without_count),),
-        (f"{UNIT}/test_entries_wait.py::test_large_requests_are_answered_one_after_the_other",),
+        (f"{SERVER}/test_entries_wait.py::test_large_requests_are_answered_one_after_the_other",),
     ),
     "strangers: entries are kept for good": (
         ((Lane, "give_back", _do_nothing),),
-        (f"{UNIT}/test_entries_wait.py::test_nonsense_gives_its_entries_back",),
+        (f"{SERVER}/test_entries_wait.py::test_nonsense_gives_its_entries_back",),
     ),
     "strangers: requests have few entries, whatever they say": (
         ((router, "entries_of", _count_one),),
-        (f"{UNIT}/test_entries_wait.py::test_large_requests_are_answered_one_after_the_other",),
+        (f"{SERVER}/test_entries_wait.py::test_large_requests_are_answered_one_after_the_other",),
     ),
     "strangers: addresses wait in one line": (
         ((Lane, "wait", _in_order_of_arrival),),
-        (f"{UNIT}/test_entry_budget.py::test_addresses_take_turns",),
+        (f"{SERVER}/test_entry_budget.py::test_addresses_take_turns",),
     ),
     "strangers: answers that nobody reads are kept": (
         ((UnreadAnswers, "note", _do_nothing),),
-        (f"{UNIT}/test_unread_answers.py::test_they_keep_no_more_than_the_bound",),
+        (f"{NET}/test_unread_answers.py::test_they_keep_no_more_than_the_bound",),
     ),
     "strangers: large batches are unpacked on the loop": (
         ((ProduceWork, "_check_now", _check_on_the_loop),),
         (
-            f"{UNIT}/test_checks_under_way.py"
+            f"{SERVER}/test_checks_under_way.py"
             "::test_the_append_follows_the_leader_epoch_of_its_own_time",
         ),
     ),
     "strangers: silent connections keep probes out": (
         ((Room, "_make_room", lambda _: lambda *_: False),),
         (
-            f"{UNIT}/test_status_http_shares.py"
+            f"{STATUS}/test_status_http_shares.py"
             "::test_silent_connections_of_many_addresses_keep_no_probe_out",
         ),
     ),
     "strangers: their HTTP connections end requests under way": (
         ((Room, "_make_room", _give_way_whatever_is_done),),
-        (f"{UNIT}/test_status_http_shares.py::test_a_request_under_way_never_gives_way",),
+        (f"{STATUS}/test_status_http_shares.py::test_a_request_under_way_never_gives_way",),
     ),
     "strangers: a crowd of one partition is woken before all others": (
         ((Wakes, "_work", _in_order_of_partitions),),
-        (f"{UNIT}/test_fetch_waiters.py::test_a_crowd_of_one_partition_does_not_hold_up_another",),
+        (
+            f"{PARTITION}/test_fetch_waiters.py::test_a_crowd_of_one_partition_does_not_hold_up_another",
+        ),
     ),
     "strangers: a modest client is ended for a crowd that reads nothing": (
         ((UnreadAnswers, "note", _end_whoever_came_first),),
-        (f"{UNIT}/test_unread_answers.py::test_the_slowest_of_the_address_with_most_is_ended",),
+        (f"{NET}/test_unread_answers.py::test_the_slowest_of_the_address_with_most_is_ended",),
     ),
     "strangers: places of connections that ended are kept": (
         ((Place, "leave", _do_nothing),),
         (
-            f"{UNIT}/test_admission.py::test_a_place_is_given_back_once",
-            f"{UNIT}/test_raft_strangers.py::test_a_place_is_given_back_by_a_proof_and_by_the_end",
+            f"{NET}/test_admission.py::test_a_place_is_given_back_once",
+            f"{NET}/test_raft_strangers.py::test_a_place_is_given_back_by_a_proof_and_by_the_end",
         ),
     ),
     "strangers: nodes that have proven themselves keep their places": (
         ((ConnectionAdmission, "prove", _do_nothing),),
-        (f"{UNIT}/test_raft_strangers.py::test_a_place_is_given_back_by_a_proof_and_by_the_end",),
+        (f"{NET}/test_raft_strangers.py::test_a_place_is_given_back_by_a_proof_and_by_the_end",),
     ),
     "strangers: a network of IPv6 has addresses without end": (
         ((connection_admission, "address_of", _as_it_is),),
-        (f"{UNIT}/test_admission.py::test_a_network_of_ipv6_is_one_address",),
+        (f"{NET}/test_admission.py::test_a_network_of_ipv6_is_one_address",),
     ),
     "strangers: an address has as many places as it wants": (
         ((connection_admission._Room, "count_of", _take_any_number),),
         (
-            f"{UNIT}/test_raft_strangers.py::test_the_newest_of_an_address_gives_way_and_the_first_can_still_prove",
+            f"{NET}/test_raft_strangers.py::test_the_newest_of_an_address_gives_way_and_the_first_can_still_prove",
         ),
     ),
     "strangers: an address comes as fast as it likes": (
         ((connection_admission._Bucket, "wait_us", _take_any_number),),
-        (f"{UNIT}/test_admission.py::test_a_burst_of_one_address_gets_in_and_then_its_rate_holds",),
+        (f"{NET}/test_admission.py::test_a_burst_of_one_address_gets_in_and_then_its_rate_holds",),
     ),
     "strangers: each host of a network waits and reads for itself": (
         ((Connection, "connection_made", _count_the_host),),
-        (f"{UNIT}/test_entries_wait.py::test_hosts_that_count_as_one_address_take_turns_as_one",),
+        (f"{SERVER}/test_entries_wait.py::test_hosts_that_count_as_one_address_take_turns_as_one",),
     ),
     "strangers: each host of a network has a share of HTTP": (
         ((HttpServer, "add", _share_by_host),),
         (
-            f"{UNIT}/test_status_http_shares.py::test_hosts_that_count_as_one_address_have_one_share",
+            f"{STATUS}/test_status_http_shares.py::test_hosts_that_count_as_one_address_have_one_share",
         ),
     ),
     "strangers: any name of a host will do": (
         ((HostCheck, "check", _do_nothing),),
-        (f"{UNIT}/test_status_http_hosts.py::test_only_addresses_and_own_names_are_served",),
+        (f"{STATUS}/test_status_http_hosts.py::test_only_addresses_and_own_names_are_served",),
     ),
     "strangers: each scrape is computed": (
         ((scrapes, "KEPT_S", lambda _: 0.0),),
-        (f"{UNIT}/test_status_scrapes.py::test_scrapes_at_the_same_time_share_one_computation",),
+        (f"{STATUS}/test_status_scrapes.py::test_scrapes_at_the_same_time_share_one_computation",),
     ),
     "strangers: their texts reach a terminal": (
         ((escaping, "escaped", _as_it_is),),
-        (f"{UNIT}/test_dlogctl_saying.py::test_no_control_character_gets_out",),
+        (f"{UNIT}/dlogctl/output/test_dlogctl_saying.py::test_no_control_character_gets_out",),
     ),
     "strangers: members of gzip have no bound": (
         ((compression, "_decompress_gzip", _inflate_any_number),),
-        (f"{UNIT}/test_compression.py::test_an_input_of_many_tiny_parts_is_refused",),
+        (f"{UNIT}/dlog/test_compression.py::test_an_input_of_many_tiny_parts_is_refused",),
     ),
     "strangers: blocks of snappy have no bound": (
         ((compression, "_SMALL_BLOCK_BYTES", lambda _: 0),),
-        (f"{UNIT}/test_compression.py::test_an_input_of_many_tiny_parts_is_refused",),
+        (f"{UNIT}/dlog/test_compression.py::test_an_input_of_many_tiny_parts_is_refused",),
     ),
 }

@@ -22,8 +22,8 @@ from dlogd.server.handlers import produce
 from tests.simulation.patches import Patch
 
 UNIT = "tests/unit"
-CHECKS = f"{UNIT}/test_compressed_checks.py"
-CODECS = f"{UNIT}/test_compression.py"
+CHECKS = f"{UNIT}/dlogd/replication/partition/test_compressed_checks.py"
+CODECS = f"{UNIT}/dlog/test_compression.py"
 
 
 def _as_it_is(_: Any) -> Any:
@@ -97,31 +97,33 @@ def _give_all(original: Any) -> Any:
 TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "texts: log lines have control characters": (
         ((log_events, "escaped", _as_it_is),),
-        (f"{UNIT}/test_logs.py::test_no_way_of_saying_a_text_lets_control_characters_out",),
+        (
+            f"{UNIT}/dlogd/runtime/test_logs.py::test_no_way_of_saying_a_text_lets_control_characters_out",
+        ),
     ),
     "texts: cells of tsv have control characters": (
         ((escaping, "tsv_cell", _as_it_is),),
-        (f"{UNIT}/test_dlogctl_saying.py::test_no_control_character_gets_out",),
+        (f"{UNIT}/dlogctl/output/test_dlogctl_saying.py::test_no_control_character_gets_out",),
     ),
     "texts: JSON has control characters": (
         ((escaping, "escaped_json", _as_it_is),),
-        (f"{UNIT}/test_dlogctl_saying.py::test_escaped_json_is_the_same_document",),
+        (f"{UNIT}/dlogctl/output/test_dlogctl_saying.py::test_escaped_json_is_the_same_document",),
     ),
     "texts: records have control characters": (
         ((escaping, "escaped_record", _as_bytes),),
-        (f"{UNIT}/test_dlogctl_saying.py::test_records_as_people_see_them",),
+        (f"{UNIT}/dlogctl/output/test_dlogctl_saying.py::test_records_as_people_see_them",),
     ),
     "texts: aliases of YAML are read": (
         ((plain_yaml._Loader, "compose_node", _compose(anchors=False)),),
-        (f"{UNIT}/test_config_load.py::test_wrong_shapes",),
+        (f"{UNIT}/dlogd/config/test_config_load.py::test_wrong_shapes",),
     ),
     "texts: YAML is nested without a bound": (
         ((plain_yaml._Loader, "compose_node", _compose(depth=False)),),
-        (f"{UNIT}/test_config_load.py::test_wrong_shapes",),
+        (f"{UNIT}/dlogd/config/test_config_load.py::test_wrong_shapes",),
     ),
     "texts: YAML has nodes without a bound": (
         ((plain_yaml._Loader, "compose_node", _compose(count=False)),),
-        (f"{UNIT}/test_config_load.py::test_wrong_shapes",),
+        (f"{UNIT}/dlogd/config/test_config_load.py::test_wrong_shapes",),
     ),
     "batches: compressed records are believed": (
         (
@@ -145,7 +147,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "batches: those of clients that left are unpacked": (
         ((BatchUnpacker, "_check", _unpack_for_nobody),),
         (
-            f"{UNIT}/test_checks_under_way.py"
+            f"{UNIT}/dlogd/server/test_checks_under_way.py"
             "::test_a_client_that_left_is_noticed_before_its_batch_is_unpacked",
         ),
     ),

@@ -26,9 +26,9 @@ from dlogd.storage.directory.directory_lock import DirectoryLock
 from tests.simulation.patches import Patch
 
 UNIT = "tests/unit"
-HANDSHAKE = f"{UNIT}/test_raft_handshake.py"
-CHANNEL = f"{UNIT}/test_channel.py"
-VALUES = f"{UNIT}/test_values_peers_see.py"
+HANDSHAKE = f"{UNIT}/dlogd/metadata/raft/test_raft_handshake.py"
+CHANNEL = f"{UNIT}/dlogd/internal/test_channel.py"
+VALUES = f"{UNIT}/dlogd/metadata/test_values_peers_see.py"
 
 
 def _do_nothing(_: Any) -> Any:
@@ -238,7 +238,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "proofs: a proof can be sent back": (
         ((Proofs, "proof", _prove_alike),),
         (
-            f"{UNIT}/test_raft_wire.py"
+            f"{UNIT}/dlogd/metadata/raft/test_raft_wire.py"
             "::test_a_proof_holds_for_one_secret_one_side_and_one_conversation",
         ),
     ),
@@ -308,14 +308,16 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     ),
     "secrets: any 16 bytes are a secret": (
         ((secret_files, "is_strong", _count_bytes_only),),
-        (f"{UNIT}/test_secret_files.py::test_what_can_be_guessed_is_refused",),
+        (f"{UNIT}/dlogd/node/test_secret_files.py::test_what_can_be_guessed_is_refused",),
     ),
     "secrets: files that others read will do": (
         ((secret_files, "_access_problem", _look_at_the_owner_only),),
-        (f"{UNIT}/test_secret_files.py::test_a_file_that_others_may_read_or_change_is_refused",),
+        (
+            f"{UNIT}/dlogd/node/test_secret_files.py::test_a_file_that_others_may_read_or_change_is_refused",
+        ),
     ),
     "secrets: files of other users will do": (
         ((secret_files, "_access_problem", _look_at_the_mode_only),),
-        (f"{UNIT}/test_secret_files.py::test_a_file_of_another_user_is_refused",),
+        (f"{UNIT}/dlogd/node/test_secret_files.py::test_a_file_of_another_user_is_refused",),
     ),
 }

@@ -144,7 +144,7 @@ UNOPENED = {
 def stories() -> dict[str, list[str]]:
     """Return the stories of tests/unit, as `path::test`, by their hole."""
     found: dict[str, list[str]] = {}
-    for path in sorted(UNIT.glob("test_*.py")):
+    for path in sorted(UNIT.rglob("test_*.py")):
         for match in re.finditer(r"^def (test_([hl]\d+)_\w+)\(", path.read_text(), re.MULTILINE):
             node = f"{path.relative_to(ROOT)}::{match[1]}"
             found.setdefault(match[2].upper(), []).append(node)

@@ -46,10 +46,10 @@ from tests.simulation.fleet import mutants as fleet_mutants
 from tests.simulation.fleet.mutants import grant_to_any_life, take_any_grant
 from tests.simulation.patches import Patch
 
-HOLES = "tests/unit/test_raft_holes.py"
-REPLICATION = "tests/unit/test_raft_replication.py"
-LEASES = "tests/unit/test_lease_table.py"
-PROOFS = "tests/unit/test_start_proof.py"
+HOLES = "tests/unit/dlogd/metadata/raft/test_raft_holes.py"
+REPLICATION = "tests/unit/dlogd/metadata/raft/test_raft_replication.py"
+LEASES = "tests/unit/dlogd/controller/test_lease_table.py"
+PROOFS = "tests/unit/dlogd/node/test_start_proof.py"
 ROOT = Path(__file__).parents[2]
 
 
@@ -179,7 +179,9 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     ),
     "1.5.5 backing off goes entry by entry": (
         ((appends, "normalise", _back_off_by_one),),
-        ("tests/unit/test_raft_appends.py::test_backing_off_skips_a_whole_term",),
+        (
+            "tests/unit/dlogd/metadata/raft/test_raft_appends.py::test_backing_off_skips_a_whole_term",
+        ),
     ),
     "1.5.7 a snapshot is sent again and again": (
         ((Replication, "_send_snapshot", _send_without_bounds),),
@@ -191,7 +193,9 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     ),
     "3.1 software that is too old goes on": (
         ((machine_state, "expect_known", _do_nothing),),
-        ("tests/unit/test_raft_levels.py::test_a_snapshot_of_the_level_is_not_installed",),
+        (
+            "tests/unit/dlogd/metadata/raft/test_raft_levels.py::test_a_snapshot_of_the_level_is_not_installed",
+        ),
     ),
     "H11 a lease counts for any life and controller": (
         ((OwnLease, "on_grant", take_any_grant),),
@@ -208,21 +212,21 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
             (Partition, "on_promised", _feed_after_the_flush),
         ),
         (
-            "tests/unit/test_flush_and_replication.py"
+            "tests/unit/dlogd/replication/test_flush_and_replication.py"
             "::test_all_acknowledge_in_the_time_of_one_flush",
         ),
     ),
     "2.2 a log is cut although it leads by then": (
         ((FrameApplier, "_spawn_cut", _cut_when_there_is_time),),
         (
-            "tests/unit/test_following.py"
+            "tests/unit/dlogd/replication/follower/test_following.py"
             "::test_nobody_leads_or_follows_from_the_moment_that_a_cut_is_decided",
         ),
     ),
     "2.5 what was proposed is forgotten with the lease": (
         ((LeaderState, "begin_again", _forget_what_was_proposed),),
         (
-            "tests/unit/test_isr_keeper.py"
+            "tests/unit/dlogd/replication/leader/test_isr_keeper.py"
             "::test_an_expansion_counts_when_its_lease_was_lost_and_came_back",
         ),
     ),
@@ -236,24 +240,32 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     ),
     "2.9 nobody notes which copy a failed directory has given up": (
         ((replaced_marker, "note", _do_nothing),),
-        ("tests/unit/test_manager.py::test_a_directory_that_comes_back_has_the_older_copy",),
+        (
+            "tests/unit/dlogd/storage/test_manager.py::test_a_directory_that_comes_back_has_the_older_copy",
+        ),
     ),
     "2.9 a full disk forgets whose life it was": (
         ((DataDirectory, "save_life", _replace_only),),
-        ("tests/unit/test_manager_directories.py::test_a_full_directory_knows_whose_life_it_is",),
+        (
+            "tests/unit/dlogd/storage/test_manager_directories.py::test_a_full_directory_knows_whose_life_it_is",
+        ),
     ),
     "2.2 a log rolls while its end is cut": (
         ((PartitionLog, "roll", _roll_always),),
-        ("tests/unit/test_cuts_and_rolls.py::test_no_segment_begins_beyond_the_new_end",),
+        (
+            "tests/unit/dlogd/storage/log/test_cuts_and_rolls.py::test_no_segment_begins_beyond_the_new_end",
+        ),
     ),
     "1 producers grow old when the clock is set": (
         ((ProducerStates, "shift", _do_nothing),),
-        ("tests/unit/test_producers.py::test_a_clock_that_is_set_forward_lets_nobody_expire",),
+        (
+            "tests/unit/dlogd/replication/partition/test_producers.py::test_a_clock_that_is_set_forward_lets_nobody_expire",
+        ),
     ),
     "1 a producer runs further ahead than a leader remembers": (
         ((PartitionQueue, "_is_in_reach", _believe),),
         (
-            "tests/unit/test_producer_window.py"
+            "tests/unit/dlog/client/producing/test_producer_window.py"
             "::test_no_more_goes_than_lets_the_oldest_be_known_again",
         ),
     ),
