@@ -1,4 +1,4 @@
-"""Reads and writes the log from Apache Spark, in pure Python: the data source `dlog`.
+"""Data source `dlog` for Apache Spark, in pure Python: reads and writes the log.
 
 `register(spark)` makes it known to a session; see docs/spark.md. Importing anything here is cheap.
 """

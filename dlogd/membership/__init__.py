@@ -1,1 +1,1 @@
-"""Who is there, as gossip or the configuration says: hints for discovery, never a decision."""
+"""Hints about members of the cluster, from gossip or the configuration; never a decision."""

@@ -1,1 +1,1 @@
-"""What operators see over HTTP: a small server and its pages."""
+"""HTTP server and pages for operators."""

@@ -1,1 +1,1 @@
-"""What the node counts and measures, and how Prometheus sees it."""
+"""Counters and measurements of the node, and the view of Prometheus."""

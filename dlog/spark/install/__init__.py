@@ -1,1 +1,1 @@
-"""What executors need: shipping dlog to them, and what is missing there."""
+"""Installation on executors: shipping of dlog, and what is missing there."""

@@ -9,7 +9,7 @@ from dlog.wire import fetch
 from dlog.wire.topics import TopicKey
 from dlogd.net.reply_slot import Piece, RangePiece
 from dlogd.replication.partition.partition import Partition
-from dlogd.server.handlers.leader_epochs import end_of_epoch
+from dlogd.server.handlers.offset_for_leader_epoch import end_of_epoch
 from dlogd.storage.log.log_reader import Read
 from dlogd.storage.segment.segment import SegmentRange
 

@@ -24,7 +24,7 @@ from dlogd.metadata.state import snapshot
 from dlogd.metadata.state.image import EMPTY_IMAGE, ClusterImage, PartitionImage, TopicImage
 from dlogd.metadata.state.limits import EPOCH_FLOOR_MAX, LEVEL_EPOCH_FLOOR, LEVEL_NEWEST
 from dlogd.server.handlers.fetch_answers import LogDivergedError, check_history
-from dlogd.server.handlers.leader_epochs import end_of_epoch
+from dlogd.server.handlers.offset_for_leader_epoch import end_of_epoch
 from tests.fakes.front import Front, run_on
 from tests.fakes.logs import batch_of
 from tests.fakes.metadata_cluster import FakeCluster
