@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 from dlog.errors import ConfigError
 from dlogd.config.choices import MembershipKind
@@ -33,28 +34,39 @@ GENERATOR = "(umask 077; head -c 32 /dev/urandom | base64 > {path})"
 
 _HEX = re.compile(rb"[0-9a-f]+|[0-9A-F]+")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}|[A-Za-z0-9_-]+={0,2}")
+_PRINTABLE = re.compile(rb"[ -~\s]+")
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 OpenDirectory = Callable[[str], Directory]
 
 
 def is_strong(secret: bytes) -> bool:
-    """Whether a secret looks like at least 128 random bits in base64 or hexadecimal."""
+    """Whether a secret looks like at least 128 random bits in base64 or hexadecimal.
+
+    A form only: nobody can tell random bytes from words that were made to look like them.
+    """
     text = b"".join(secret.split())
     if len(set(text)) < DISTINCT_MIN or text in (text + text)[1:-1]:
         return False  # few characters, or the same ones again
     if _HEX.fullmatch(text):
         if text.isdigit():
             return False  # once in 10^6 secrets
-        return len(text) >= 2 * RANDOM_BYTES_MIN
+        return len(text) >= 2 * RANDOM_BYTES_MIN and not _is_ladder(text)
     # 16 random bytes lack one of the two cases once in 10^5 secrets; words often do.
     if not _BASE64.fullmatch(text) or text.lower() == text or text.upper() == text:
         return False
     body = text.rstrip(b"=").translate(_TO_STANDARD)
     try:
-        return len(base64.b64decode(body + b"=" * (-len(body) % 4))) >= RANDOM_BYTES_MIN
+        decoded = base64.b64decode(body + b"=" * (-len(body) % 4))
     except binascii.Error:
         return False
+    return len(decoded) >= RANDOM_BYTES_MIN and not _PRINTABLE.fullmatch(decoded)
+
+
+def _is_ladder(digits: bytes) -> bool:
+    """Whether each byte is as far from the last one as all others."""
+    found = bytes.fromhex(digits.decode("ascii")[: len(digits) // 2 * 2])
+    return len({(b - a) % 256 for a, b in pairwise(found)}) == 1
 
 
 def read_key(path: str, open_directory: OpenDirectory, key: str) -> bytes:

@@ -54,6 +54,10 @@ def test_what_random_generators_give_is_taken(size: int) -> None:
         base64.b64encode(bytes(48)),
         b"\x00" * 32,
         b"\xff\x01\x80" + bytes(range(100, 140)),
+        b"00112233445566778899aabbccddeeff",
+        b"000102030405060708090a0b0c0d0e0f",
+        base64.b64encode(b"correct horse battery staple"),
+        base64.b64encode(b"ChangeMeChangeMe"),
         b"6f1c0e1a-7d55-4b8e-9a53-0a9ad8e0f6b1",  # a UUID has 122 random bits
     ],
 )

@@ -147,4 +147,4 @@ def test_a_host_without_ipv6_listens_to_ipv4(
             assert await greeting("127.0.0.1", port) == "127.0.0.1"
 
     asyncio.run(test())
-    assert "Listened on IPv4 alone" in caplog.text
+    assert "Listening on IPv4 only" in caplog.text
