@@ -32,6 +32,10 @@ from dlog.errors import CorruptMessageError
 BATCH_STRUCT = struct.Struct(">qiibIhiqqqhii")
 """All thirteen fields at once, `length` as it stands in the batch; for hot loops."""
 
+BASE_OFFSET, LENGTH, LEADER_EPOCH, FORMAT, CRC, ATTRIBUTES, LAST_DELTA = range(7)
+BASE_TIME, MAX_TIME, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, RECORD_COUNT = range(7, 13)
+"""Places of the fields in what BATCH_STRUCT gives."""
+
 HEADER_BYTES = 61
 LENGTH_OVERHEAD_BYTES = 12
 """The two fields before the bytes that `length` counts: a whole batch has `length + 12` bytes."""
@@ -56,6 +60,21 @@ _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _new_tuple = tuple.__new__
+
+
+def next_offset_of(fields: tuple[int, ...]) -> int:
+    """Return the offset that follows a batch, from its BATCH_STRUCT."""
+    return fields[BASE_OFFSET] + fields[LAST_DELTA] + 1
+
+
+def producer_of(fields: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Return producer id, epoch, base sequence and record count, from a BATCH_STRUCT."""
+    return fields[PRODUCER_ID], fields[PRODUCER_EPOCH], fields[BASE_SEQUENCE], fields[RECORD_COUNT]
+
+
+def size_of(fields: tuple[int, ...]) -> int:
+    """Return the bytes of a whole batch, from its BATCH_STRUCT."""
+    return fields[LENGTH] + LENGTH_OVERHEAD_BYTES
 
 
 class BatchHeader(NamedTuple):

@@ -9,9 +9,13 @@ from typing import NamedTuple
 
 from dlog.batch import native
 from dlog.batch.header import (
+    ATTRIBUTES,
+    BASE_TIME,
     CODEC_MASK,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
+    MAX_TIME,
+    RECORD_COUNT,
     BatchHeader,
     decode_header,
 )
@@ -47,12 +51,12 @@ class RecordTime(NamedTuple):
 
 def age_of(fields: Fields) -> int:
     """Return a timestamp that is true of a batch, by its head: of its first record."""
-    return fields[8] if fields[5] & LOG_APPEND_TIME_BIT else fields[7]
+    return fields[MAX_TIME] if fields[ATTRIBUTES] & LOG_APPEND_TIME_BIT else fields[BASE_TIME]
 
 
 def head_limit(fields: Fields) -> int:
     """Return what counts as the largest timestamp of a batch that nobody can decode."""
-    return max(age_of(fields), fields[8], NO_TIMESTAMP)
+    return max(age_of(fields), fields[MAX_TIME], NO_TIMESTAMP)
 
 
 def newest_of(batch: memoryview, fields: Fields, unpacked: Unpacked | None = None) -> int | None:
@@ -60,9 +64,9 @@ def newest_of(batch: memoryview, fields: Fields, unpacked: Unpacked | None = Non
 
     `fields` are the head of the batch by BATCH_STRUCT. None: the records cannot be decoded.
     """
-    if fields[5] & LOG_APPEND_TIME_BIT:
-        return max(fields[8], NO_TIMESTAMP)
-    if not fields[12]:
+    if fields[ATTRIBUTES] & LOG_APPEND_TIME_BIT:
+        return max(fields[MAX_TIME], NO_TIMESTAMP)
+    if not fields[RECORD_COUNT]:
         return NO_TIMESTAMP
     try:
         header = decode_header(batch)

@@ -11,7 +11,7 @@ Owner: the connection; the event loop's thread.
 
 from dataclasses import dataclass
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
+from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, producer_of
 from dlog.errors import CorruptMessageError, OutOfOrderSequenceNumberError, WireError
 from dlog.wire.topics import TopicKey
 from dlogd.replication.partition.producer_state import (
@@ -109,4 +109,4 @@ def _producer_of(buffer: bytearray, start: int, end: int) -> tuple[int, int, int
     if end - start < HEADER_BYTES:
         return -1, -1, -1, 0
     fields: tuple[int, ...] = BATCH_STRUCT.unpack_from(buffer, start)
-    return fields[9], fields[10], fields[11], fields[12]
+    return producer_of(fields)

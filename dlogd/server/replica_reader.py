@@ -7,7 +7,13 @@ same leader epoch is the same batch everywhere, committed or not: who asks looks
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES
+from dlog.batch.header import (
+    BATCH_STRUCT,
+    HEADER_BYTES,
+    LENGTH,
+    next_offset_of,
+    size_of,
+)
 from dlog.errors import NONE, BrokerNotAvailableError, ProtocolError, error_for
 from dlog.transport import Connection, ConnectionOptions
 from dlog.types import NodeId, TopicId
@@ -100,8 +106,8 @@ def _end_of(records: bytes) -> int:
     position, end = 0, -1
     while len(records) - position >= HEADER_BYTES:
         fields = BATCH_STRUCT.unpack_from(records, position)
-        position += fields[1] + LENGTH_OVERHEAD_BYTES
-        if fields[1] < 0 or position > len(records):
+        position += size_of(fields)
+        if fields[LENGTH] < 0 or position > len(records):
             break
-        end = fields[0] + fields[6] + 1
+        end = next_offset_of(fields)
     return end

@@ -5,7 +5,16 @@ or it is refused. What producers sent is remembered as the leader remembers it,
 because this node may lead next.
 """
 
-from dlog.batch.header import LENGTH_OVERHEAD_BYTES, LOG_APPEND_TIME_BIT
+from dlog.batch.header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LEADER_EPOCH,
+    LOG_APPEND_TIME_BIT,
+    MAX_TIME,
+    next_offset_of,
+    producer_of,
+    size_of,
+)
 from dlog.errors import InvalidRecordError
 from dlog.types import LeaderEpoch
 from dlogd.replication.partition.batch_validation import check_replicated
@@ -26,21 +35,23 @@ def append_as_follower(
     position = start
     while position < end:
         fields = check_replicated(view, position, end, log.log_end_offset)
-        epoch = LeaderEpoch(fields[2])
+        epoch = LeaderEpoch(fields[LEADER_EPOCH])
         # Of what was deleted the epoch does not count: the leader's history may be an older one.
         is_empty = log.log_start_offset == log.log_end_offset
         if epoch > partition.leader_epoch or (epoch < log.last_epoch and not is_empty):
             raise InvalidRecordError(
                 f"The leader sent a batch of epoch {epoch} after {log.last_epoch}"
             )
-        following = position + fields[1] + LENGTH_OVERHEAD_BYTES
+        following = position + size_of(fields)
         if log.append(view[position:following], fields, leader_epoch=epoch) is None:
             break
-        if fields[9] >= 0:
-            stamped = fields[5] & LOG_APPEND_TIME_BIT
+        producer_id, producer_epoch, sequence, _ = producer_of(fields)
+        if producer_id >= 0:
+            first, end = fields[BASE_OFFSET], next_offset_of(fields)
+            append_ms = fields[MAX_TIME] if fields[ATTRIBUTES] & LOG_APPEND_TIME_BIT else -1
             partition.producers.update(
-                fields[9], fields[10], fields[11], fields[6] + 1,
-                fields[0], fields[0] + fields[6], fields[8] if stamped else -1, now_ms,
+                producer_id, producer_epoch, sequence, end - first,
+                first, end - 1, append_ms, now_ms,
             )  # fmt: skip
         partition.unsnapshotted_bytes += following - position
         position = following

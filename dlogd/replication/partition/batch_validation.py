@@ -8,10 +8,21 @@ head that says another one. Compressed records stay unopened, unless the topic w
 from dataclasses import dataclass
 
 from dlog.batch.header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIME,
     BATCH_STRUCT,
+    FORMAT,
     HEADER_BYTES,
-    LENGTH_OVERHEAD_BYTES,
+    LAST_DELTA,
+    LENGTH,
+    MAX_TIME,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
     patch_max_timestamp,
+    size_of,
     verify_crc,
 )
 from dlog.batch.native import walk_records
@@ -82,29 +93,29 @@ def check_produced(
     if size < HEADER_BYTES:
         raise CorruptMessageError(f"{size} bytes are no record batch")
     fields: Fields = BATCH_STRUCT.unpack_from(buffer, start)
-    if fields[3] != _MAGIC:
-        raise InvalidRecordError(f"Message format {fields[3]} is not served, only 2")
-    if fields[1] + LENGTH_OVERHEAD_BYTES != size:
+    if fields[FORMAT] != _MAGIC:
+        raise InvalidRecordError(f"Message format {fields[FORMAT]} is not served, only 2")
+    if size_of(fields) != size:
         raise InvalidRecordError("A produce request holds exactly one batch per partition")
-    count = fields[12]
-    if count < 1 or fields[6] != count - 1:
+    count = fields[RECORD_COUNT]
+    if count < 1 or fields[LAST_DELTA] != count - 1:
         raise InvalidRecordError(
-            f"record count {count} and last offset delta {fields[6]} do not fit"
+            f"record count {count} and last offset delta {fields[LAST_DELTA]} do not fit"
         )
     _check_attributes(fields)
     if not verify_crc(buffer, start, size):
         raise CorruptMessageError("The checksum of the batch does not fit its bytes")
-    is_unopened = times is None and fields[5] & _CODEC_MASK != 0
+    is_unopened = times is None and fields[ATTRIBUTES] & _CODEC_MASK != 0
     if times is None:
         times = _times_of(settings, buffer, start, end, fields)
     newest_ms, oldest_ms = times
     if settings.stamps_append_time:
         return fields
     # A compressed batch that nobody can decode is kept until its base timestamp is due as well.
-    claimed_ms = max(newest_ms, fields[7]) if is_unopened else newest_ms
-    _check_timestamps(settings, fields[5], claimed_ms, oldest_ms, now_ms)
+    claimed_ms = max(newest_ms, fields[BASE_TIME]) if is_unopened else newest_ms
+    _check_timestamps(settings, fields[ATTRIBUTES], claimed_ms, oldest_ms, now_ms)
     newest_ms = max(newest_ms, _NO_TIMESTAMP)
-    if newest_ms != fields[8]:
+    if newest_ms != fields[MAX_TIME]:
         patch_max_timestamp(buffer, start, size, newest_ms)
         fields = BATCH_STRUCT.unpack_from(buffer, start)
     return fields
@@ -117,13 +128,15 @@ def _times_of(
 
     Of plain records, which must be whole, the true ones; of compressed ones what the head says.
     """
-    if fields[5] & _CODEC_MASK:
+    if fields[ATTRIBUTES] & _CODEC_MASK:
         if settings.opens_compressed:
             raise UnopenedError
-        return fields[8], fields[7] if fields[8] != _NO_TIMESTAMP else _NO_TIMESTAMP
+        return fields[MAX_TIME], fields[BASE_TIME] if fields[
+            MAX_TIME
+        ] != _NO_TIMESTAMP else _NO_TIMESTAMP
     try:
         newest_ms, _, oldest_ms = walk_records(
-            buffer, start + HEADER_BYTES, end, fields[12], fields[7]
+            buffer, start + HEADER_BYTES, end, fields[RECORD_COUNT], fields[BASE_TIME]
         )
     except CorruptMessageError as error:
         raise InvalidRecordError(f"No client could read the batch: {error}") from None
@@ -131,18 +144,20 @@ def _times_of(
 
 
 def _check_attributes(fields: Fields) -> None:
-    attributes = fields[5]
+    attributes = fields[ATTRIBUTES]
     # Offsets are given out by this count; of compressed records only a bound is known.
     bytes_each = RECORD_BYTES_MIN if attributes & _CODEC_MASK == 0 else 1 / EXPANSION_MAX
-    if fields[12] * bytes_each > fields[1]:
-        raise InvalidRecordError(f"{fields[12]} records do not fit into {fields[1]} bytes")
+    if fields[RECORD_COUNT] * bytes_each > fields[LENGTH]:
+        raise InvalidRecordError(
+            f"{fields[RECORD_COUNT]} records do not fit into {fields[LENGTH]} bytes"
+        )
     if attributes & _CODEC_MASK > _CODEC_MAX:
         raise InvalidRecordError(f"Compression {attributes & _CODEC_MASK} is unknown")
     if attributes & _CONTROL:
         raise InvalidRecordError("Clients may not write control batches")
     if attributes & _TRANSACTIONAL:
         raise TransactionalIdAuthorizationFailedError("Transactions are not served yet")
-    if fields[9] >= 0 and (fields[10] < 0 or fields[11] < 0):
+    if fields[PRODUCER_ID] >= 0 and (fields[PRODUCER_EPOCH] < 0 or fields[BASE_SEQUENCE] < 0):
         raise InvalidRecordError("An idempotent batch without epoch or sequence")
 
 
@@ -174,13 +189,18 @@ def check_replicated(
     if end - start < HEADER_BYTES:
         raise CorruptMessageError(f"{end - start} bytes are no record batch")
     fields: Fields = BATCH_STRUCT.unpack_from(buffer, start)
-    size = fields[1] + LENGTH_OVERHEAD_BYTES
-    if fields[3] != _MAGIC or size < HEADER_BYTES or size > end - start or fields[6] < 0:
+    size = size_of(fields)
+    if (
+        fields[FORMAT] != _MAGIC
+        or size < HEADER_BYTES
+        or size > end - start
+        or fields[LAST_DELTA] < 0
+    ):
         raise CorruptMessageError("The leader sent what is no whole record batch")
     if not verify_crc(buffer, start, size):
         raise CorruptMessageError("The checksum of a batch from the leader does not fit its bytes")
-    if fields[0] != expected_offset:
+    if fields[BASE_OFFSET] != expected_offset:
         raise InvalidRecordError(
-            f"The leader sent a batch at offset {fields[0]}, {expected_offset} follows"
+            f"The leader sent a batch at offset {fields[BASE_OFFSET]}, {expected_offset} follows"
         )
     return fields

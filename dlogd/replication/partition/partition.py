@@ -11,7 +11,7 @@ Owner: the event loop's thread; made by `dlogd.replication.replica_manager`.
 import asyncio
 from collections.abc import Iterable
 
-from dlog.batch.header import BATCH_STRUCT, patch_log_append_time
+from dlog.batch.header import BATCH_STRUCT, patch_log_append_time, producer_of
 from dlog.errors import (
     FencedLeaderEpochError,
     NotEnoughReplicasError,
@@ -227,9 +227,9 @@ class Partition:
             raise NotEnoughReplicasError(
                 f"min.insync.replicas is {leader.min_isr}, {leader.isr_count} in sync"
             )
-        producer_id = fields[9]
+        producer_id, epoch, sequence, count = producer_of(fields)
         if producer_id >= 0:
-            known = self.producers.check(producer_id, fields[10], fields[11], fields[12])
+            known = self.producers.check(producer_id, epoch, sequence, count)
             if known is not None:
                 return known[0], known[1] + 1, known[2]
         append_time_ms = now_ms if settings.stamps_append_time else -1
@@ -245,15 +245,15 @@ class Partition:
         )
         if base_offset is None:
             return None
-        end_offset = base_offset + fields[6] + 1
+        end_offset = base_offset + count
         if producer_id >= 0:
             self.producers.update(
-                producer_id, fields[10], fields[11], fields[12],
+                producer_id, epoch, sequence, count,
                 base_offset, end_offset - 1, append_time_ms, now_ms,
             )  # fmt: skip
         self.appended_bytes += end - start
         self.unsnapshotted_bytes += end - start
-        self.appended_records += fields[12]
+        self.appended_records += count
         return base_offset, end_offset, append_time_ms
 
     # -- acknowledging

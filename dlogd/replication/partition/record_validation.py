@@ -7,7 +7,14 @@ Pure. Refusals are WireErrors that name the cause.
 
 from typing import NamedTuple
 
-from dlog.batch.header import BATCH_STRUCT, CODEC_MASK, HEADER_BYTES
+from dlog.batch.header import (
+    ATTRIBUTES,
+    BASE_TIME,
+    BATCH_STRUCT,
+    CODEC_MASK,
+    HEADER_BYTES,
+    RECORD_COUNT,
+)
 from dlog.batch.native import walk_records
 from dlog.compression import Codec, decompress
 from dlog.errors import CorruptMessageError, DecompressedTooLargeError, InvalidRecordError
@@ -33,9 +40,11 @@ def times_in(batch: bytes, bytes_max: int) -> RecordTimes:
     fields = BATCH_STRUCT.unpack_from(batch)
     packed = memoryview(batch)[HEADER_BYTES:]
     try:
-        records = decompress(Codec(fields[5] & CODEC_MASK), packed, bytes_max)
+        records = decompress(Codec(fields[ATTRIBUTES] & CODEC_MASK), packed, bytes_max)
         size = memoryview(records).nbytes
-        newest_ms, _, oldest_ms = walk_records(records, 0, size, fields[12], fields[7])
+        newest_ms, _, oldest_ms = walk_records(
+            records, 0, size, fields[RECORD_COUNT], fields[BASE_TIME]
+        )
     except DecompressedTooLargeError:
         raise
     except CorruptMessageError as error:

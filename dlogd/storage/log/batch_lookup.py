@@ -7,7 +7,17 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, verify_crc
+from dlog.batch.header import (
+    BASE_OFFSET,
+    BATCH_STRUCT,
+    FORMAT,
+    HEADER_BYTES,
+    LAST_DELTA,
+    MAGIC,
+    next_offset_of,
+    size_of,
+    verify_crc,
+)
 from dlogd.storage.log.log_state import LogState
 from dlogd.storage.segment.batch_scan import Fields, next_good
 from dlogd.storage.segment.segment import Segment
@@ -121,12 +131,12 @@ class BatchLookup:
             return None
         position = found.position
         for fields in found.batches:
-            size, following = fields[1] + LENGTH_OVERHEAD_BYTES, fields[0] + fields[6] + 1
-            if fields[0] <= offset < following:
+            size, following = size_of(fields), next_offset_of(fields)
+            if fields[BASE_OFFSET] <= offset < following:
                 data = await self._bytes_of(segment, position, size)
                 is_good = self._state.has_its_epoch(fields) and verify_crc(data, 0, len(data))
                 if len(data) == size and not is_good:
-                    return Bad(position, fields[0], following, position + size)
+                    return Bad(position, fields[BASE_OFFSET], following, position + size)
                 self._state.damage.vouch(offset)
                 break
             position += size
@@ -139,7 +149,7 @@ class BatchLookup:
         batches, bad_position = await self.walk(segment, start.position, end.position, start.offset)
         # Behind the last one there is no head that would tell that its number of offsets is wrong.
         if batches and (bad_position is not None or _end_of(batches) != end.offset):
-            size = batches[-1][1] + LENGTH_OVERHEAD_BYTES
+            size = size_of(batches[-1])
             position = (end.position if bad_position is None else bad_position) - size
             data = await self._bytes_of(segment, position, size)
             if len(data) < size or not verify_crc(data, 0, size):
@@ -165,13 +175,13 @@ class BatchLookup:
                 if len(data) < HEADER_BYTES:
                     break
             fields = BATCH_STRUCT.unpack_from(data, index)
-            size = fields[1] + LENGTH_OVERHEAD_BYTES
-            if not HEADER_BYTES <= size <= end - position or fields[3] != MAGIC:
+            size = size_of(fields)
+            if not HEADER_BYTES <= size <= end - position or fields[FORMAT] != MAGIC:
                 return heads, position
             if expected is not None:
-                if fields[0] != expected or fields[6] < 0:
+                if fields[BASE_OFFSET] != expected or fields[LAST_DELTA] < 0:
                     return heads, position
-                expected = fields[0] + fields[6] + 1
+                expected = next_offset_of(fields)
             heads.append(fields)
             position += size
         return heads, position if position < end else None
@@ -179,4 +189,4 @@ class BatchLookup:
 
 def _end_of(batches: list[Fields]) -> int:
     """Return the offset behind the last one of `batches`, which has some."""
-    return batches[-1][0] + batches[-1][6] + 1
+    return next_offset_of(batches[-1])

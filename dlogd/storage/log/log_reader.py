@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable
 from typing import NamedTuple, TypeVar
 
-from dlog.batch.header import LENGTH_OVERHEAD_BYTES
+from dlog.batch.header import LENGTH, LENGTH_OVERHEAD_BYTES, MAX_TIME, next_offset_of, size_of
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlog.types import Offset
 from dlogd.storage.io.io_engine import ReadBuffer
@@ -119,8 +119,8 @@ class LogReader:
             fields = segment.tail.batch_fields(position)
             if fields is None:
                 return None
-            base_offset = fields[0] + fields[6] + 1
-            position += fields[1] + LENGTH_OVERHEAD_BYTES
+            base_offset = next_offset_of(fields)
+            position += size_of(fields)
         return position if base_offset == offset else None
 
     def _known(self, segment: Segment, offset: int) -> ReadPosition | None:
@@ -148,10 +148,10 @@ class LogReader:
             fields = segment.tail.batch_fields(position)
             if fields is None:
                 return None
-            next_offset = fields[0] + fields[6] + 1
+            next_offset = next_offset_of(fields)
             if offset < next_offset:
                 break
-            base_offset, position = next_offset, position + fields[1] + LENGTH_OVERHEAD_BYTES
+            base_offset, position = next_offset, position + size_of(fields)
         return ReadPosition(segment, base_offset, position, [], [])
 
     def _end(
@@ -205,11 +205,11 @@ class LogReader:
             if fields is None:
                 break
             base_offset, position = (
-                fields[0] + fields[6] + 1,
-                position + fields[1] + LENGTH_OVERHEAD_BYTES,
+                next_offset_of(fields),
+                position + size_of(fields),
             )
             if base_offset > end_offset:
-                return position - fields[1] - LENGTH_OVERHEAD_BYTES
+                return position - fields[LENGTH] - LENGTH_OVERHEAD_BYTES
         if position > cursor.position or base_offset == end_offset:
             return position
         if not cursor.offsets:
@@ -226,7 +226,7 @@ class LogReader:
             fields = segment.tail.batch_fields(position)
             if fields is None:
                 break
-            position += fields[1] + LENGTH_OVERHEAD_BYTES
+            position += size_of(fields)
             if position > target:
                 return position if end == cursor.position and minimum_one else end
             end = position
@@ -320,7 +320,7 @@ class LogReader:
         """
         start = segment.index.floor_position(position) or (segment.base_offset, 0)
         found = await self._locator.around(segment, Place(*start), Place(offset, position))
-        return max((fields[8] for fields in found.before + found.behind), default=-1)
+        return max((fields[MAX_TIME] for fields in found.before + found.behind), default=-1)
 
     async def bytes_of(self, segment: Segment, position: int, length: int) -> bytes:
         """Return bytes of a segment from memory or from the file; shorter only at its end."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from dlog.batch.header import BASE_OFFSET, LEADER_EPOCH, next_offset_of
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import NO_EPOCH, LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.runtime.clock import Clock
@@ -355,8 +356,8 @@ class LogState:
 
     def has_its_epoch(self, fields: tuple[int, ...]) -> bool:
         """Whether the batch with this head has the leader epoch that it must have."""
-        wanted = self.epoch_of_batch(fields[0], fields[0] + fields[6] + 1)
-        return wanted in (fields[2], NO_EPOCH)
+        wanted = self.epoch_of_batch(fields[BASE_OFFSET], next_offset_of(fields))
+        return wanted in (fields[LEADER_EPOCH], NO_EPOCH)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """Return the largest epoch <= `epoch` in the log and where it ends (exclusive)."""

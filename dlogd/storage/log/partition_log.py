@@ -4,8 +4,7 @@
     base_offset = plog.append(batch, fields, leader_epoch=3)     # None: no memory, when_writable
     read = plog.read(offset, max_bytes, plog.promised_offset)    # None: await plog.locate(offset)
 
-An append looks at the head of a batch only, and patches two fields of the copy. Other parts over
-the same `LogState` do flushing, background work, reading, cutting. Owner: the event loop's thread.
+An append reads the head of a batch and patches two fields of the copy. Owner: the loop's thread.
 """
 
 import logging
@@ -13,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Self
 
+from dlog.batch import header
 from dlog.batch.header import BATCH_STRUCT, LOG_APPEND_TIME_BIT, BatchHeader
 from dlog.batch.record_times import CLAIMS_MASK, age_of
 from dlog.errors import (
@@ -210,11 +210,10 @@ class PartitionLog(LogState):
     def append(
         self, batch: memoryview, fields: tuple[int, ...], *, leader_epoch: LeaderEpoch
     ) -> Offset | None:
-        """Copy one whole batch to the end; return its base offset, patched into the copy.
+        """Copy one checked batch to the end; return its base offset, patched into the copy.
 
-        `fields` are the batch's head by BATCH_STRUCT. None: there is no append memory now; retry by
-        `when_writable`. Raises WireError when nothing may be appended. The caller has checked the
-        batch; base offset and leader epoch in `batch` do not matter.
+        `fields` are the head of the batch by BATCH_STRUCT; its base offset and leader epoch do not
+        matter. None: no append memory, retry by `when_writable`. Raises WireError when refused.
         """
         if self.blocked is not None or self.refusal is not None:
             self._refuse()
@@ -223,8 +222,8 @@ class PartitionLog(LogState):
         position = tail.end
         size = len(batch)
         base_offset = self.log_end_offset
-        next_offset = base_offset + fields[6] + 1
-        timestamp_ms = fields[8]
+        next_offset = base_offset + fields[header.LAST_DELTA] + 1
+        timestamp_ms = fields[header.MAX_TIME]
         if position and (
             position + size > self._segment_bytes
             or timestamp_ms > segment.roll_at_ms
@@ -241,7 +240,7 @@ class PartitionLog(LogState):
             segment.add_entry(base_offset, position, position + size)
         if timestamp_ms > segment.max_timestamp_ms:
             segment.max_timestamp_ms = timestamp_ms
-        if 0 < fields[5] & CLAIMS_MASK < LOG_APPEND_TIME_BIT:
+        if 0 < fields[header.ATTRIBUTES] & CLAIMS_MASK < LOG_APPEND_TIME_BIT:
             segment.known_times.is_claimed = True
         if leader_epoch != self.last_epoch:
             self._begin_epoch(leader_epoch, base_offset)
@@ -255,18 +254,19 @@ class PartitionLog(LogState):
         metrics = self._metrics
         metrics.append_batches_total += 1
         metrics.append_bytes_total += size
-        metrics.append_records_total += fields[12]
+        metrics.append_records_total += fields[header.RECORD_COUNT]
         return base_offset
 
     def append_verbatim(self, batch: memoryview) -> Offset | None:
         """Append a batch as its leader made it, at `log_end_offset`, as `append` does."""
         fields = BATCH_STRUCT.unpack_from(batch)
-        if fields[0] != self.log_end_offset:
+        if fields[header.BASE_OFFSET] != self.log_end_offset:
             raise InvalidRecordError(
-                f"{self.topic_partition} ends at {self.log_end_offset}, not at {fields[0]}"
+                f"{self.topic_partition} ends at {self.log_end_offset}, not at"
+                f" {fields[header.BASE_OFFSET]}"
             )
-        offset = self.append(batch, fields, leader_epoch=LeaderEpoch(fields[2]))
-        if not fields[5] & LOG_APPEND_TIME_BIT:
+        offset = self.append(batch, fields, leader_epoch=LeaderEpoch(fields[header.LEADER_EPOCH]))
+        if not fields[header.ATTRIBUTES] & LOG_APPEND_TIME_BIT:
             self.active.known_times.is_claimed = True  # an older version may have led
         return offset
 

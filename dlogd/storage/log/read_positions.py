@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlog.batch.header import LENGTH_OVERHEAD_BYTES
+from dlog.batch.header import (
+    BASE_OFFSET,
+    LAST_DELTA,
+    next_offset_of,
+    size_of,
+)
 from dlogd.storage.segment.segment import Segment
 
 
@@ -23,10 +28,13 @@ def cursor_of(
     """Return the place of the batch that holds `offset`; the first of `heads` is at `position`."""
     cursor = None
     for fields in heads:
-        if cursor is None and fields[0] <= offset <= fields[0] + fields[6]:
-            cursor = ReadPosition(segment, fields[0], position, [], [])
-        position += fields[1] + LENGTH_OVERHEAD_BYTES
+        if (
+            cursor is None
+            and fields[BASE_OFFSET] <= offset <= fields[BASE_OFFSET] + fields[LAST_DELTA]
+        ):
+            cursor = ReadPosition(segment, fields[BASE_OFFSET], position, [], [])
+        position += size_of(fields)
         if cursor is not None:
-            cursor.offsets.append(fields[0] + fields[6] + 1)
+            cursor.offsets.append(next_offset_of(fields))
             cursor.positions.append(position)
     return cursor

@@ -10,7 +10,16 @@ leaves a damaged place, as before. Owner: the event loop's thread; who fetches t
 
 from functools import partial
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, verify_crc
+from dlog.batch.header import (
+    BASE_OFFSET,
+    BATCH_STRUCT,
+    FORMAT,
+    HEADER_BYTES,
+    MAGIC,
+    next_offset_of,
+    size_of,
+    verify_crc,
+)
 from dlog.errors import CorruptMessageError, KafkaStorageError
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log.partition_log import PartitionLog
@@ -77,21 +86,22 @@ class SegmentRepair:
         expected = self.next_offset
         while len(data) - position >= HEADER_BYTES and expected < place.next_offset:
             fields = BATCH_STRUCT.unpack_from(data, position)
-            size = fields[1] + LENGTH_OVERHEAD_BYTES
+            size = size_of(fields)
             if size < HEADER_BYTES or position + size > len(data):
                 break
-            following = fields[0] + fields[6] + 1
+            following = next_offset_of(fields)
             if following <= expected:
                 position += size
                 continue
             if (
-                fields[0] != expected
-                or fields[3] != MAGIC
+                fields[BASE_OFFSET] != expected
+                or fields[FORMAT] != MAGIC
                 or not self._log.has_its_epoch(fields)
                 or not verify_crc(data, position, size)
             ):
                 raise CorruptMessageError(
-                    f"What another replica has at {fields[0]} does not fit into {place.path}"
+                    f"What another replica has at {fields[BASE_OFFSET]} does not fit into"
+                    f" {place.path}"
                 )
             start = position if start < 0 else start
             position += size

@@ -5,7 +5,16 @@ part of the log ends where the place ends: its bytes are counted from there. Bef
 batch without records, so that whoever walks along the file finds heads in a row.
 """
 
-from dlog.batch.header import BATCH_STRUCT, CRC_START, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
+from dlog.batch.header import (
+    BASE_OFFSET,
+    BATCH_STRUCT,
+    CRC_START,
+    HEADER_BYTES,
+    LAST_DELTA,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    size_of,
+)
 from dlog.checksum import crc32c
 from dlog.errors import CorruptMessageError
 from dlogd.storage.log.partition_log import PartitionLog
@@ -57,11 +66,11 @@ class TailRepair(SegmentRepair):
         position = 0
         while len(data) - position >= HEADER_BYTES:
             fields = BATCH_STRUCT.unpack_from(data, position)
-            if fields[0] + fields[6] >= self.next_offset:
-                if self._place.first_offset <= fields[0] <= self.next_offset:
-                    return int(fields[0])
+            if fields[BASE_OFFSET] + fields[LAST_DELTA] >= self.next_offset:
+                if self._place.first_offset <= fields[BASE_OFFSET] <= self.next_offset:
+                    return int(fields[BASE_OFFSET])
                 break
-            position += max(fields[1] + LENGTH_OVERHEAD_BYTES, HEADER_BYTES)
+            position += max(size_of(fields), HEADER_BYTES)
         return _NONE
 
     async def finish(self) -> None:

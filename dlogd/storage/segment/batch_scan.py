@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dlog.batch.header import (
+    BASE_OFFSET,
     BATCH_STRUCT,
+    CRC,
     CRC_START,
+    FORMAT,
     HEADER_BYTES,
-    LENGTH_OVERHEAD_BYTES,
+    LAST_DELTA,
     MAGIC,
     BatchHeader,
+    next_offset_of,
+    size_of,
 )
 from dlog.checksum import crc32c
 from dlogd.storage.io.files import File
@@ -69,7 +74,7 @@ class Window:
 def batch_at(window: Window, position: int, expected_offset: int) -> Fields | None:
     """Return the head of the good batch at `position` that begins with `expected_offset`."""
     fields = plausible_head(window, position)
-    if fields is None or fields[0] != expected_offset:
+    if fields is None or fields[BASE_OFFSET] != expected_offset:
         return None
     return fields if has_good_crc(window, position, fields) else None
 
@@ -82,11 +87,11 @@ def plausible_head(window: Window, position: int) -> Fields | None:
     if len(data) - index < HEADER_BYTES:
         return None
     fields = BATCH_STRUCT.unpack_from(data, index)
-    size = fields[1] + LENGTH_OVERHEAD_BYTES
+    size = size_of(fields)
     if (
-        fields[3] != MAGIC
-        or fields[0] < 0
-        or fields[6] < 0
+        fields[FORMAT] != MAGIC
+        or fields[BASE_OFFSET] < 0
+        or fields[LAST_DELTA] < 0
         or not HEADER_BYTES <= size <= window.end - position
     ):
         return None
@@ -96,7 +101,7 @@ def plausible_head(window: Window, position: int) -> Fields | None:
 def has_good_crc(window: Window, position: int, fields: Fields) -> bool:
     """Return whether the bytes of the batch at `position` are as its writer checksummed them."""
     at = position + CRC_START
-    end = position + fields[1] + LENGTH_OVERHEAD_BYTES
+    end = position + size_of(fields)
     crc = 0
     while at < end:
         data, index = window.at(at, min(end - at, WINDOW_BYTES))
@@ -105,7 +110,7 @@ def has_good_crc(window: Window, position: int, fields: Fields) -> bool:
             return False
         crc = crc32c(piece, crc)
         at += len(piece)
-    return crc == fields[4]
+    return crc == fields[CRC]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +128,8 @@ def scan(window: Window, position: int, expected_offset: int, visit: Visit) -> S
         if fields is None:
             return ScanEnd(position, expected_offset)
         visit(fields, position)
-        position += fields[1] + LENGTH_OVERHEAD_BYTES
-        expected_offset = fields[0] + fields[6] + 1
+        position += size_of(fields)
+        expected_offset = next_offset_of(fields)
 
 
 def iter_headers(window: Window, position: int) -> Iterator[BatchHeader]:
@@ -133,8 +138,8 @@ def iter_headers(window: Window, position: int) -> Iterator[BatchHeader]:
         fields = plausible_head(window, position)
         if fields is None:
             return
-        size = fields[1] + LENGTH_OVERHEAD_BYTES
-        yield BatchHeader(fields[0], size, *fields[2:])
+        size = size_of(fields)
+        yield BatchHeader(fields[BASE_OFFSET], size, *fields[2:])
         position += size
 
 
@@ -201,10 +206,10 @@ def may_be_one_write(
         if head_end > size or has_lost_sector(file, position, head_end, offset):
             return find_batch(file, limit, size, expected_offset, on_read) is None
         fields = plausible_head(window, position)
-        if fields is None or fields[0] != offset:
+        if fields is None or fields[BASE_OFFSET] != offset:
             return False  # no sector is missing there: the bytes were changed
-        position += fields[1] + LENGTH_OVERHEAD_BYTES
-        offset += fields[6] + 1
+        position += size_of(fields)
+        offset += fields[LAST_DELTA] + 1
     return data_end <= position
 
 
@@ -231,7 +236,7 @@ def find_batch(
             fields = plausible_head(window, candidate)
             if (
                 fields is not None
-                and fields[0] >= expected_offset
+                and fields[BASE_OFFSET] >= expected_offset
                 and has_good_crc(window, candidate, fields)
             ):
                 return candidate
@@ -252,8 +257,8 @@ def next_good(
     """
     window = Window(file, end)
     fields = plausible_head(window, start) if start == bad_position else None
-    if fields is not None and fields[0] == bad_offset:
-        position, offset = start + fields[1] + LENGTH_OVERHEAD_BYTES, fields[0] + fields[6] + 1
+    if fields is not None and fields[BASE_OFFSET] == bad_offset:
+        position, offset = start + size_of(fields), next_offset_of(fields)
         if position == end:
             return None
         if batch_at(window, position, offset) is not None:

@@ -10,10 +10,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from dlog.batch.header import (
+    BASE_OFFSET,
     BATCH_STRUCT,
+    FORMAT,
     HEADER_BYTES,
-    LENGTH_OVERHEAD_BYTES,
+    LAST_DELTA,
+    LEADER_EPOCH,
     MAGIC,
+    next_offset_of,
+    size_of,
     verify_crc,
 )
 from dlog.batch.record_times import NO_TIMESTAMP, RecordTime, Unpacked, head_limit, newest_of
@@ -107,11 +112,11 @@ def _head_at(
     if len(view) - at < HEADER_BYTES:
         return None, HEADER_BYTES if room >= HEADER_BYTES else 0
     fields = BATCH_STRUCT.unpack_from(view, at)
-    size = fields[1] + LENGTH_OVERHEAD_BYTES
+    size = size_of(fields)
     if (
-        fields[0] != offset
-        or fields[3] != MAGIC
-        or fields[6] < 0
+        fields[BASE_OFFSET] != offset
+        or fields[FORMAT] != MAGIC
+        or fields[LAST_DELTA] < 0
         or not HEADER_BYTES <= size <= room
     ):
         return None, 0
@@ -141,7 +146,7 @@ def _count(
         found.is_whole = False
         newest_ms = head_limit(fields)
     found.newest_ms = max(found.newest_ms, newest_ms)
-    found.offset = fields[0] + fields[6] + 1
+    found.offset = next_offset_of(fields)
     found.position += len(batch)
 
 
@@ -188,10 +193,10 @@ def seek(data: bytes, sought: Sought, end_position: int, find: Find, *, is_first
         if record is not None and (
             sought.found is None or record.timestamp_ms > sought.found.timestamp_ms
         ):
-            sought.found, sought.leader_epoch = record, fields[2]
+            sought.found, sought.leader_epoch = record, fields[LEADER_EPOCH]
             if is_first:
                 break
         at += len(batch)
         sought.position += len(batch)
-        sought.offset = fields[0] + fields[6] + 1
+        sought.offset = next_offset_of(fields)
     return sought

@@ -7,6 +7,7 @@ Blocks, run by the engine while nobody else changes the segment.
 
 from dataclasses import dataclass
 
+from dlog.batch.header import BASE_OFFSET
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.segment.batch_scan import (
     Fields,
@@ -128,8 +129,10 @@ def _find_rest(file: File, known: Known, damaged: ScanEnd) -> ScanEnd | None:
         position = found
         window = Window(file, known.end_position)
         fields = plausible_head(window, position)
-        if fields is not None and _is_end(scan(window, position, fields[0], _ignore), known):
-            return ScanEnd(position, fields[0])
+        if fields is not None and _is_end(
+            scan(window, position, fields[BASE_OFFSET], _ignore), known
+        ):
+            return ScanEnd(position, fields[BASE_OFFSET])
     return None
 
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
+from dlog.batch.header import BASE_OFFSET, BATCH_STRUCT, HEADER_BYTES, LEADER_EPOCH, MAX_TIME
 from dlog.batch.record_times import age_of
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.segment import offset_index, time_index
@@ -254,11 +254,11 @@ class Visitor:
 
     def __call__(self, fields: Fields, position: int) -> None:
         if position - self.indexed_position >= self._interval_bytes:
-            relative = fields[0] - self._found.base_offset
+            relative = fields[BASE_OFFSET] - self._found.base_offset
             self._found.offsets.append((relative, position))
             self._found.times.append((self.max_timestamp_ms, relative))
             self.indexed_position = position
-        self.max_timestamp_ms = max(self.max_timestamp_ms, fields[8])
-        if fields[2] != self._epoch:
-            self._epoch = fields[2]
-            self._found.epochs.append((fields[2], fields[0]))
+        self.max_timestamp_ms = max(self.max_timestamp_ms, fields[MAX_TIME])
+        if fields[LEADER_EPOCH] != self._epoch:
+            self._epoch = fields[LEADER_EPOCH]
+            self._found.epochs.append((fields[LEADER_EPOCH], fields[BASE_OFFSET]))

@@ -6,11 +6,17 @@ Pure. `dlogd.storage.repair.scrubber` reads the pieces and decides what a bad pl
 from collections.abc import Callable
 
 from dlog.batch.header import (
+    BASE_OFFSET,
     BATCH_STRUCT,
+    CRC,
     CRC_START,
+    FORMAT,
     HEADER_BYTES,
-    LENGTH_OVERHEAD_BYTES,
+    LAST_DELTA,
+    LEADER_EPOCH,
     MAGIC,
+    next_offset_of,
+    size_of,
 )
 from dlog.checksum import crc32c
 from dlog.types import NO_EPOCH
@@ -106,19 +112,19 @@ class SegmentVerifier:
         fields = BATCH_STRUCT.unpack_from(data) if room >= HEADER_BYTES else None
         if (
             fields is None
-            or fields[0] != self.expected_offset
-            or fields[3] != MAGIC
-            or fields[6] < 0
-            or not HEADER_BYTES <= fields[1] + LENGTH_OVERHEAD_BYTES <= room
+            or fields[BASE_OFFSET] != self.expected_offset
+            or fields[FORMAT] != MAGIC
+            or fields[LAST_DELTA] < 0
+            or not HEADER_BYTES <= size_of(fields) <= room
         ):
             self.is_bad = True
             return False
-        following = fields[0] + fields[6] + 1
-        if self._epoch_of(fields[0], following) not in (fields[2], NO_EPOCH):
+        following = next_offset_of(fields)
+        if self._epoch_of(fields[BASE_OFFSET], following) not in (fields[LEADER_EPOCH], NO_EPOCH):
             self.is_bad = True
             return False
-        self._left_bytes = fields[1] + LENGTH_OVERHEAD_BYTES
-        self._wanted_crc = fields[4]
+        self._left_bytes = size_of(fields)
+        self._wanted_crc = fields[CRC]
         if self.visit is not None:
             self._head = bytes(data[:HEADER_BYTES])
         self._crc = 0
