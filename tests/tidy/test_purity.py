@@ -220,3 +220,19 @@ def test_nothing_hashes_a_string_or_compares_identities_for_order() -> None:
         if name == "hash"
     ]
     assert not found, "\n".join(found)
+
+
+OFFSETS_OF_A_LOG = frozenset(
+    {"log_start_offset", "log_end_offset", "flushed_offset", "promised_offset"}
+)
+OWNER_OF_OFFSETS = "dlogd.storage.log.log_offsets"
+
+
+def test_offsets_of_a_log_are_assigned_in_one_file() -> None:
+    found = []
+    for source in sources.python("dlogd/storage"):
+        for node in ast.walk(source.tree):
+            is_written = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            if is_written and node.attr in OFFSETS_OF_A_LOG and source.module != OWNER_OF_OFFSETS:
+                found.append(f"{source.at(node)}: {ast.unparse(node)} is assigned")
+    assert not found, "\n".join(found)

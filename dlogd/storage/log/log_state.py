@@ -24,6 +24,7 @@ from dlogd.storage.io.errnos import SHORTAGES
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.log_offsets import LogOffsets
 from dlogd.storage.segment.bad_ranges import BadRanges
 from dlogd.storage.segment.leader_epochs import EpochHistory
 from dlogd.storage.segment.open_file_cache import OpenFileCache
@@ -54,7 +55,7 @@ class LogServices:
     """Held by the one closed segment that is read in the background for its timestamps."""
 
 
-class LogState:
+class LogState(LogOffsets):
     """The state of one partition log.
 
     Invariant: 0 <= log_start_offset <= flushed_offset <= promised_offset <= log_end_offset.
@@ -77,17 +78,13 @@ class LogState:
         "epochs",
         "failed",
         "flush_waiters",
-        "flushed_offset",
         "given_up",
         "last_epoch",
         "lock",
-        "log_end_offset",
-        "log_start_offset",
         "on_cut",
         "on_failure",
         "on_promised",
         "on_sealed",
-        "promised_offset",
         "refusal",
         "segments",
         "services",
@@ -103,6 +100,7 @@ class LogState:
         config: LogConfig,
         services: LogServices,
     ) -> None:
+        super().__init__()
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = directory
@@ -113,10 +111,6 @@ class LogState:
         self.active: Segment  # the last of `segments`; there is one as soon as the log is open
         self.epochs = EpochHistory()
         self.last_epoch: LeaderEpoch = self.epochs.latest
-        self.log_start_offset = Offset(0)
-        self.log_end_offset = Offset(0)
-        self.flushed_offset = Offset(0)
-        self.promised_offset = Offset(0)
         # Set once, never cleared: the log neither appends nor reads any more.
         self.failed: WireError | None = None
         # Set while nothing may be appended: by the log itself (failed, closed, what `hold` says),
@@ -196,28 +190,10 @@ class LogState:
 
     # -- progress
 
-    def check_chain(self) -> None:
-        """Assert the order of the offsets."""
-        assert (
-            0
-            <= self.log_start_offset
-            <= self.flushed_offset
-            <= self.promised_offset
-            <= self.log_end_offset
-        ), self._chain()
-
-    def _chain(self) -> str:
-        return (
-            f"{self.topic_partition}: start={self.log_start_offset} flushed={self.flushed_offset}"
-            f" promised={self.promised_offset} end={self.log_end_offset}"
-        )
-
     def advance(self, flushed: int, promised: int) -> None:
         """Move the offsets forward, and tell who waits."""
-        self.flushed_offset = Offset(flushed)
         is_news = promised != self.promised_offset
-        self.promised_offset = Offset(promised)
-        assert self.log_start_offset <= flushed <= promised <= self.log_end_offset, self._chain()
+        self.promise(flushed, promised)
         if self.flush_waiters:
             self._wake_flush_waiters()
         if is_news:

@@ -246,7 +246,7 @@ class PartitionLog(LogState):
             self._begin_epoch(leader_epoch, base_offset)
         if not segment.prepared:
             self._first_append(segment, position, fields)
-        self.log_end_offset = Offset(next_offset)
+        self.extend_to(next_offset)
         flusher = self._flusher
         if not flusher.busy:
             flusher.busy = True

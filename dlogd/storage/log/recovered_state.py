@@ -1,6 +1,5 @@
 """State of a running log, made from the results of recovery."""
 
-from dlog.types import Offset
 from dlogd.storage.io.io_engine import ALIGNMENT
 from dlogd.storage.log.log_recovery import RecoveredLog
 from dlogd.storage.log.log_state import LogState
@@ -34,8 +33,5 @@ def adopt(state: LogState, recovered: RecoveredLog) -> None:
         active.begin_age(last.first_timestamp_ms, state.config.segment_ms)
     state.epochs = recovered.history
     state.last_epoch = state.epochs.latest
-    state.log_start_offset = recovered.log_start_offset
-    end_offset = Offset(last.end_offset)
-    state.log_end_offset = state.promised_offset = state.flushed_offset = end_offset
-    state.check_chain()
+    state.adopt(recovered.log_start_offset, last.end_offset)
     state.services.metrics.recovered_bytes_total += recovered.report.bytes_scanned

@@ -159,10 +159,7 @@ class Truncation:
         if not position:
             segment.begin_age(NO_TIMESTAMP, state.config.segment_ms)
         state.active = segment
-        state.log_end_offset = Offset(offset)
-        state.flushed_offset = min(state.flushed_offset, Offset(offset))
-        state.promised_offset = min(state.promised_offset, Offset(offset))
-        state.check_chain()
+        state.rewind(offset)
         self._flusher.pending.clear()
         self._flusher.pending.append(segment)
         self._flusher.stop_waiting()
@@ -206,8 +203,7 @@ class Truncation:
         segment = state.begin_segment(offset)
         segment.file = await self._maintenance.shortage.run(segment.create_file)
         segment.state = SegmentState.OPEN
-        state.log_start_offset = state.log_end_offset = Offset(offset)
-        state.flushed_offset = state.promised_offset = Offset(offset)
+        state.restart_at(offset)
         self._flusher.pending.clear()
         self._flusher.pending.append(segment)
         self._flusher.stop_waiting()
@@ -276,8 +272,7 @@ class Truncation:
                 raise
             # Nothing has changed; who wants this will ask again.
             raise KafkaStorageError(f"The disk of {state.topic_partition} is full") from error
-        state.log_start_offset = Offset(offset)
-        state.check_chain()
+        state.raise_start(offset)
         if state.epochs.trim_to(Offset(offset)):
             self._maintenance.note_epoch()
         while len(state.segments) > 1 and state.bases[1] <= offset:
