@@ -99,7 +99,7 @@ class ReplicationSetup:
         self._loop, self._engine = loop, engine
         reader = ReplicaReader(clustering.open_requests)
         self.mender = ReplicaRepair(node_id, replicas.by_id, self._image, reader.read, loop)
-        replicas.roles.on_role = self._on_role
+        replicas.roles.subscribe(self._on_role)
         replicas.on_closed = self.fetching.leave
         clustering.server.adopters[messages.REPLICATE] = self.feeds
 

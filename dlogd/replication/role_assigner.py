@@ -18,10 +18,6 @@ from dlogd.runtime.clock import Clock
 OnRole = Callable[[Partition, tuple[TopicId, int], PartitionImage], None]
 
 
-def _ignore(_: Partition, __: tuple[TopicId, int], ___: PartitionImage) -> None:
-    """A node alone follows nobody."""
-
-
 def leadership(node_id: NodeId, image: PartitionImage, min_isr: int) -> Leadership:
     """Return what a leader needs of the image of its partition. Pure."""
     return Leadership(
@@ -48,8 +44,11 @@ class RoleAssigner:
         self._clock = clock
         self._image = ClusterImage()
         self._may_lead = self._is_leased()
-        self.on_role: OnRole = _ignore
-        """Called after a partition has got its role, the same or another."""
+        self._listeners: list[OnRole] = []
+
+    def subscribe(self, listener: OnRole) -> None:
+        """Call `listener` after a partition has got its role, the same or another."""
+        self._listeners.append(listener)
 
     def begin(self, image: ClusterImage) -> None:
         """Go by this image from now on."""
@@ -106,7 +105,12 @@ class RoleAssigner:
             return
         image = topic.partitions[index]
         self._give(partition, topic, image, index)
-        self.on_role(partition, (topic.topic_id, index), image)
+        self.tell(partition, (topic.topic_id, index), image)
+
+    def tell(self, partition: Partition, key: tuple[TopicId, int], image: PartitionImage) -> None:
+        """Tell all listeners, in the order in which they subscribed."""
+        for listener in self._listeners:
+            listener(partition, key, image)
 
     def _give(
         self, partition: Partition, topic: TopicImage, image: PartitionImage, index: int

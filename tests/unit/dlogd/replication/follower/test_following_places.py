@@ -25,7 +25,7 @@ def test_who_has_no_place_any_more_follows_nobody() -> None:
         others = tuple(each for each in state.replicas if each != node_id)
         moved = replace(state, replicas=others, isr=others)
         for image, follows in ((moved, False), (state, True)):
-            work = partial(replicas.roles.on_role, following.partition, following.key, image)
+            work = partial(replicas.roles.tell, following.partition, following.key, image)
             await on_node(fleet, fetcher, work)
             followed = {each.key for each in fetcher.followings}
             assert (following.key in followed) is follows
