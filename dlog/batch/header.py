@@ -62,6 +62,11 @@ _MAX_TIMESTAMP = struct.Struct(">q")
 _new_tuple = tuple.__new__
 
 
+def follows_on(fields: tuple[int, ...], offset: int) -> bool:
+    """Return whether a batch may come next in a log that ends at `offset`: logs have no gaps."""
+    return fields[BASE_OFFSET] == offset
+
+
 def next_offset_of(fields: tuple[int, ...]) -> int:
     """Return the offset that follows a batch, from its BATCH_STRUCT."""
     return fields[BASE_OFFSET] + fields[LAST_DELTA] + 1

@@ -21,6 +21,7 @@ from dlog.batch.header import (
     PRODUCER_EPOCH,
     PRODUCER_ID,
     RECORD_COUNT,
+    follows_on,
     patch_max_timestamp,
     size_of,
     verify_crc,
@@ -199,7 +200,7 @@ def check_replicated(
         raise CorruptMessageError("The leader sent what is no whole record batch")
     if not verify_crc(buffer, start, size):
         raise CorruptMessageError("The checksum of a batch from the leader does not fit its bytes")
-    if fields[BASE_OFFSET] != expected_offset:
+    if not follows_on(fields, expected_offset):
         raise InvalidRecordError(
             f"The leader sent a batch at offset {fields[BASE_OFFSET]}, {expected_offset} follows"
         )

@@ -14,6 +14,7 @@ from dlog.batch.header import (
     HEADER_BYTES,
     LAST_DELTA,
     MAGIC,
+    follows_on,
     next_offset_of,
     size_of,
     verify_crc,
@@ -179,7 +180,7 @@ class BatchLookup:
             if not HEADER_BYTES <= size <= end - position or fields[FORMAT] != MAGIC:
                 return heads, position
             if expected is not None:
-                if fields[BASE_OFFSET] != expected or fields[LAST_DELTA] < 0:
+                if not follows_on(fields, expected) or fields[LAST_DELTA] < 0:
                     return heads, position
                 expected = next_offset_of(fields)
             heads.append(fields)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Self
 
 from dlog.batch import header
-from dlog.batch.header import BATCH_STRUCT, LOG_APPEND_TIME_BIT, BatchHeader
+from dlog.batch.header import BATCH_STRUCT, LOG_APPEND_TIME_BIT, BatchHeader, follows_on
 from dlog.batch.record_times import CLAIMS_MASK, age_of
 from dlog.errors import (
     InvalidRecordError,
@@ -260,7 +260,7 @@ class PartitionLog(LogState):
     def append_verbatim(self, batch: memoryview) -> Offset | None:
         """Append a batch as its leader made it, at `log_end_offset`, as `append` does."""
         fields = BATCH_STRUCT.unpack_from(batch)
-        if fields[header.BASE_OFFSET] != self.log_end_offset:
+        if not follows_on(fields, self.log_end_offset):
             raise InvalidRecordError(
                 f"{self.topic_partition} ends at {self.log_end_offset}, not at"
                 f" {fields[header.BASE_OFFSET]}"

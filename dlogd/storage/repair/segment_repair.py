@@ -16,6 +16,7 @@ from dlog.batch.header import (
     FORMAT,
     HEADER_BYTES,
     MAGIC,
+    follows_on,
     next_offset_of,
     size_of,
     verify_crc,
@@ -94,7 +95,7 @@ class SegmentRepair:
                 position += size
                 continue
             if (
-                fields[BASE_OFFSET] != expected
+                not follows_on(fields, expected)
                 or fields[FORMAT] != MAGIC
                 or not self._log.has_its_epoch(fields)
                 or not verify_crc(data, position, size)

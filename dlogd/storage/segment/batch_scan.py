@@ -19,6 +19,7 @@ from dlog.batch.header import (
     LAST_DELTA,
     MAGIC,
     BatchHeader,
+    follows_on,
     next_offset_of,
     size_of,
 )
@@ -74,7 +75,7 @@ class Window:
 def batch_at(window: Window, position: int, expected_offset: int) -> Fields | None:
     """Return the head of the good batch at `position` that begins with `expected_offset`."""
     fields = plausible_head(window, position)
-    if fields is None or fields[BASE_OFFSET] != expected_offset:
+    if fields is None or not follows_on(fields, expected_offset):
         return None
     return fields if has_good_crc(window, position, fields) else None
 
@@ -206,7 +207,7 @@ def may_be_one_write(
         if head_end > size or has_lost_sector(file, position, head_end, offset):
             return find_batch(file, limit, size, expected_offset, on_read) is None
         fields = plausible_head(window, position)
-        if fields is None or fields[BASE_OFFSET] != offset:
+        if fields is None or not follows_on(fields, offset):
             return False  # no sector is missing there: the bytes were changed
         position += size_of(fields)
         offset += fields[LAST_DELTA] + 1

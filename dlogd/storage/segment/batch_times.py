@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from dlog.batch.header import (
-    BASE_OFFSET,
     BATCH_STRUCT,
     FORMAT,
     HEADER_BYTES,
     LAST_DELTA,
     LEADER_EPOCH,
     MAGIC,
+    follows_on,
     next_offset_of,
     size_of,
     verify_crc,
@@ -114,7 +114,7 @@ def _head_at(
     fields = BATCH_STRUCT.unpack_from(view, at)
     size = size_of(fields)
     if (
-        fields[BASE_OFFSET] != offset
+        not follows_on(fields, offset)
         or fields[FORMAT] != MAGIC
         or fields[LAST_DELTA] < 0
         or not HEADER_BYTES <= size <= room

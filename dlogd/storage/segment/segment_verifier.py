@@ -15,6 +15,7 @@ from dlog.batch.header import (
     LAST_DELTA,
     LEADER_EPOCH,
     MAGIC,
+    follows_on,
     next_offset_of,
     size_of,
 )
@@ -112,7 +113,7 @@ class SegmentVerifier:
         fields = BATCH_STRUCT.unpack_from(data) if room >= HEADER_BYTES else None
         if (
             fields is None
-            or fields[BASE_OFFSET] != self.expected_offset
+            or not follows_on(fields, self.expected_offset)
             or fields[FORMAT] != MAGIC
             or fields[LAST_DELTA] < 0
             or not HEADER_BYTES <= size_of(fields) <= room
