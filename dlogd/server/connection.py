@@ -23,13 +23,11 @@ from dlogd.server.connection_limits import ConnectionLimits, Seen
 from dlogd.server.entry_budget import Room
 from dlogd.server.refused_batches import RefusedBatches
 from dlogd.server.request_budget import RequestBudget
+from dlogd.server.session import Session
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
 log = logging.getLogger(__name__)
-
-CLIENT_ID_CHARACTERS_MAX = 100
-"""More of it is neither kept nor logged: a peer may send 32 KiB."""
 
 
 class Router(Protocol):
@@ -113,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self.replies = ReplyQueue(owner.engine, limits.held, self._on_send_error, self._on_progress)
         self.refused = RefusedBatches()
         self.peer = self.address = "?"
+        self.session = Session()
         self.client_id = ""
         self.is_node = False
         """Whether the peer has proved that it is a node of this cluster."""
@@ -129,6 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple) and len(name) >= 2:
             self.address, self.peer = address_of(str(name[0])), f"{name[0]}:{name[1]}"
+            self.session = Session(address=self.peer, network=self.address)
         if not self._owner.on_open(self):
             self.intake.close()
             self._leave()

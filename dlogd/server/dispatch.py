@@ -47,13 +47,14 @@ from dlogd.server.handlers import (
     raft_voters,
     reassignments,
 )
-from dlogd.server.request import Answer, EncodedBody, Handler, Peer, Request
+from dlogd.server.request import Answer, EncodedBody, Handler, Request
 from dlogd.server.response_builder import Entity
+from dlogd.server.session import CLIENT_ID_CHARACTERS_MAX, Session
 from dlogd.telemetry.metrics import Telemetry
 
 log = logging.getLogger(__name__)
 
-NOBODY = Peer()
+NOBODY = Session()
 LARGE_BYTES = 16 * 1024
 """A request from this size on is copied, and read in pieces; an entry has a byte or more."""
 
@@ -92,6 +93,10 @@ def make_handlers() -> dict[ApiKey, Handler]:
     }
 
 
+def _shortened(client_id: str | None) -> str:
+    return client_id[:CLIENT_ID_CHARACTERS_MAX] if client_id else ""
+
+
 class Dispatcher:
     """Answers requests of one node. Owner: the event loop's thread."""
 
@@ -106,7 +111,7 @@ class Dispatcher:
         """Of all requests under way, whoever answers them."""
 
     def respond(
-        self, header: RequestHeader, buffer: memoryview, end: int, peer: Peer
+        self, header: RequestHeader, buffer: memoryview, end: int, session: Session
     ) -> bytes | Coroutine[Any, Any, bytes]:
         """Answer the request in `buffer[:end]` with a whole frame, now or when it is awaited.
 
@@ -118,21 +123,27 @@ class Dispatcher:
         api_key = ApiKey(header.api_key)
         if end - header.body_position >= LARGE_BYTES:
             body_bytes = bytes(buffer[header.body_position : end])
-            return self._respond_to_large(header, memoryview(body_bytes), peer)
+            return self._respond_to_large(header, memoryview(body_bytes), session)
         body = messages.parse_request(
             api_key, header.api_version, buffer, header.body_position, end
         )
-        request = Request(api_key=api_key, version=header.api_version, body=body, peer=peer)
+        request = Request(
+            api_key=api_key,
+            version=header.api_version,
+            body=body,
+            session=session,
+            client_id=_shortened(header.client_id),
+        )
         answer = self._start(request)
         if isinstance(answer, Awaitable):
             return self._respond_later(request, answer, header.correlation_id)
         return self.turns.begin(self._encode(request, answer, header.correlation_id))
 
     async def handle(
-        self, api_key: ApiKey, version: int, body: Entity, peer: Peer = NOBODY
+        self, api_key: ApiKey, version: int, body: Entity, session: Session = NOBODY
     ) -> Entity:
         """Answer a decoded request with an entity of the same version."""
-        request = Request(api_key=api_key, version=version, body=body, peer=peer)
+        request = Request(api_key=api_key, version=version, body=body, session=session)
         answer = self._start(request)
         if isinstance(answer, Awaitable):
             answer = await answer
@@ -169,8 +180,8 @@ class Dispatcher:
                 request.version,
                 error.name,
                 error,
-                request.peer.address,
-                request.peer.client_id,
+                request.session.address,
+                request.client_id,
             )
             return error
         self.error_total += 1
@@ -179,8 +190,8 @@ class Dispatcher:
             request.api_key.name,
             request.version,
             error,
-            request.peer.address,
-            request.peer.client_id,
+            request.session.address,
+            request.client_id,
             exc_info=error if log.isEnabledFor(logging.DEBUG) else None,
         )
         return UnknownServerError("The server failed unexpectedly; its log says how")
@@ -191,7 +202,9 @@ class Dispatcher:
         encoding = self._encode(request, await answer, correlation_id)
         return await self.turns.finish(encoding)
 
-    async def _respond_to_large(self, header: RequestHeader, body: memoryview, peer: Peer) -> bytes:
+    async def _respond_to_large(
+        self, header: RequestHeader, body: memoryview, session: Session
+    ) -> bytes:
         api_key = ApiKey(header.api_key)
         turns = self.turns
         parsing = messages.parse_request_in_pieces(api_key, header.api_version, body, 0)
@@ -199,7 +212,8 @@ class Dispatcher:
             api_key=api_key,
             version=header.api_version,
             body=await turns.finish(parsing),
-            peer=peer,
+            session=session,
+            client_id=_shortened(header.client_id),
         )
         await turns.rest()
         answer = self._start(request)

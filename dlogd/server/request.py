@@ -6,23 +6,14 @@ connections. The table of all handlers is in `dlogd.server.dispatch`.
 """
 
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dlog.errors import NONE, WireError
 from dlog.wire.apis import ApiKey
 from dlogd.server.context import ServerContext
 from dlogd.server.response_builder import Entity, Fields
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """Who asks."""
-
-    address: str = "?"  # host:port, for log lines
-    network: str = "?"  # by which bounds and turns count: the host, or its IPv6 /64
-    client_id: str = ""
-    listener: str = ""  # by which the peer came; answers name nodes' addresses on the same one
+from dlogd.server.session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +23,8 @@ class Request:
     api_key: ApiKey
     version: int
     body: Entity
-    peer: Peer = Peer()
+    session: Session = field(default_factory=Session)
+    client_id: str = ""
 
     def get(self, name: str, default: Any) -> Any:
         """Return a field of the body, or `default` where this version does not have it."""

@@ -10,14 +10,14 @@ from dlog.wire.frame import RequestHeader, parse_request_header
 from dlogd.net.reply_slot import ReplySlot
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
-from dlogd.server.connection import CLIENT_ID_CHARACTERS_MAX, Connection
+from dlogd.server.connection import Connection
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.entry_budget import Room, entries_of
 from dlogd.server.handlers import fetch_answers
 from dlogd.server.handlers.fetch import FetchHandler, FetchWork
 from dlogd.server.handlers.produce import ProduceHandler
-from dlogd.server.request import Peer
 from dlogd.server.request_turns import REQUEST_ENTRIES
+from dlogd.server.session import CLIENT_ID_CHARACTERS_MAX
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
 LARGE_FETCH_BYTES = 8 * 1024
@@ -170,15 +170,10 @@ class RequestRouter:
     ) -> None:
         """Answer a request whose entries are counted."""
         self._turns.spend(REQUEST_ENTRIES)
-        peer = Peer(
-            address=connection.peer,
-            network=connection.address,
-            client_id=connection.client_id,
-        )
         started_us = connection.received_us
         answer: bytes | Coroutine[Any, Any, bytes] | None = None
         try:
-            answer = self._dispatcher.respond(header, memoryview(buffer), end, peer)
+            answer = self._dispatcher.respond(header, memoryview(buffer), end, connection.session)
         finally:
             if answer is None or isinstance(answer, bytes):
                 self._entries.give_back(entries)

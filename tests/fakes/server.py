@@ -35,7 +35,7 @@ from dlogd.replication.partition.pending_trims import PendingTrims
 from dlogd.server import response_builder
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
-from dlogd.server.request import Peer
+from dlogd.server.session import Session
 from dlogd.storage.log.timestamp_lookup import TimestampOffset
 from dlogd.telemetry.metrics import Telemetry
 from tests.fakes.randomness import SeededRandomness
@@ -352,7 +352,7 @@ class FakeNode:
         entity = response_builder.build_request(api_key, version, fields)
         sent = memoryview(messages.encode_request(entity, 7, "test"))
         header = frame.parse_request_header(sent, frame.LENGTH_BYTES, len(sent))
-        answer = self.dispatcher.respond(header, sent, len(sent), Peer(client_id="test"))
+        answer = self.dispatcher.respond(header, sent, len(sent), Session())
         received = memoryview(answer if isinstance(answer, bytes) else await answer)
         assert int.from_bytes(received[:4], "big") == len(received) - 4
         return messages.parse_response(api_key, version, received[4:])

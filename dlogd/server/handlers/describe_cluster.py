@@ -22,7 +22,7 @@ def answer(context: ServerContext, request: Request) -> Fields:
     with_fenced = request.get("include_fenced_brokers", False)
     brokers: list[Fields] = []
     for node in image.nodes.values():
-        address = topology.address_of(node, request.peer.listener)
+        address = topology.address_of(node, request.session.listener)
         if address is not None and (with_fenced or not node.fenced):
             brokers.append(
                 {

@@ -82,7 +82,7 @@ async def _find(context: ServerContext, request: Request, topic: str, asked: Any
         is_consumer = replica_id == CONSUMER_REPLICA_ID
         end = partition.high_watermark if is_consumer else log.log_end_offset
         return NO_TIMESTAMP, end, partition.leader_epoch
-    found = await _search(partition, timestamp_ms, replica_id, request.peer.network)
+    found = await _search(partition, timestamp_ms, replica_id, request.session.network)
     # The lease, too: it may have ended, and another node may lead, while the log was read.
     _check(context.partition(topic, asked.partition_index), replica_id)
     return found

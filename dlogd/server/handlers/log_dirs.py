@@ -96,7 +96,7 @@ async def answer_alter(context: ServerContext, request: Request) -> Fields:
             " reassign it to another node partition=%s count=%d peer=%s",
             refused[0],
             len(refused),
-            request.peer.address,
+            request.session.address,
         )
     return _altered(codes)
 

@@ -285,7 +285,7 @@ def _assemble(
     """Put the kept entries between the head and the tail of a response without topics."""
     version = request.version
     fields = {
-        "brokers": [_broker(node, request.peer.listener) for node in _named(context, image)],
+        "brokers": [_broker(node, request.session.listener) for node in _named(context, image)],
         "cluster_id": image.cluster_id,
         "controller_id": topology.controller_id(image, context.node_id),
         "cluster_authorized_operations": _operations(

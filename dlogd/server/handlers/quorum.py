@@ -46,7 +46,7 @@ async def answer(context: ServerContext, request: Request) -> Fields:
         return _described(context, found)
     if found.leader_id is None:
         return _not_led(found, "The quorum has no leader that can be reached")
-    if request.peer.client_id == FORWARDER or context.ask_node is None:
+    if request.client_id == FORWARDER or context.ask_node is None:
         return _not_led(found, f"Node {found.leader_id} leads")
     try:
         return _fields(await ask_leader(context, NodeId(found.leader_id)))

@@ -8,7 +8,8 @@ import pytest
 from dlog.wire import messages
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlogd.config.schema import build
-from dlogd.server.request import Peer, Request
+from dlogd.server.request import Request
+from dlogd.server.session import Session
 from tests.fakes.nonsense import Requests
 from tests.fakes.server import FakeNode
 
@@ -36,7 +37,7 @@ def test_every_well_formed_request_has_an_answer(
             entity = Requests(rng, node.image.topics_by_id).entity(
                 messages.request_type(api_key, version)
             )
-            request = Request(api_key=api_key, version=version, body=entity, peer=Peer())
+            request = Request(api_key=api_key, version=version, body=entity, session=Session())
             answer = await node.dispatcher.handle(api_key, version, request.body, request.peer)
             frame = messages.encode_response(answer, number)
             read_back = messages.parse_response(api_key, version, memoryview(frame)[4:])

@@ -16,8 +16,9 @@ from dlogd.server.handlers import (
     reassignments,
     topic_creation,
 )
-from dlogd.server.request import Handler, Peer, Request
+from dlogd.server.request import Handler, Request
 from dlogd.server.request_turns import PIECE_ENTRIES, RequestTurns
+from dlogd.server.session import Session
 from tests.fakes.server import FakeNode
 
 COUNT = 20 * PIECE_ENTRIES
@@ -146,7 +147,7 @@ def frame_of(api_key: ApiKey, version: int, fields: Asked) -> memoryview:
 
 async def respond(node: FakeNode, sent: memoryview) -> bytes:
     header = frame.parse_request_header(sent, frame.LENGTH_BYTES, len(sent))
-    answer = node.dispatcher.respond(header, sent, len(sent), Peer(client_id="test"))
+    answer = node.dispatcher.respond(header, sent, len(sent), Session())
     return answer if isinstance(answer, bytes) else await answer
 
 
@@ -263,7 +264,7 @@ def test_little_is_answered_at_once() -> None:
         ):
             sent = frame_of(api_key, 4, fields)
             header = frame.parse_request_header(sent, frame.LENGTH_BYTES, len(sent))
-            answer = node.dispatcher.respond(header, sent, len(sent), Peer())
+            answer = node.dispatcher.respond(header, sent, len(sent), Session())
             assert isinstance(answer, bytes)
 
     run(test())

@@ -15,7 +15,8 @@ from dlog.wire.apis import VERSIONS, ApiKey, advertised
 from dlogd.server import response_builder
 from dlogd.server.context import LogDir
 from dlogd.server.dispatch import make_handlers
-from dlogd.server.request import Handler, Peer
+from dlogd.server.request import Handler
+from dlogd.server.session import Session
 from tests.fakes.server import FakeNode, new_topic
 
 HOT = (ApiKey.PRODUCE, ApiKey.FETCH)
@@ -283,7 +284,7 @@ def test_an_unknown_version_of_api_versions_is_told_what_there_is(version: int) 
     asked = node()
     sent = memoryview(frame.encode_request_header(ApiKey.API_VERSIONS, version, 5, "new"))
     header = frame.parse_request_header(sent, 0, len(sent))
-    answer = asked.dispatcher.respond(header, sent, len(sent), Peer())
+    answer = asked.dispatcher.respond(header, sent, len(sent), Session())
     assert isinstance(answer, bytes)
     response = messages.parse_response(ApiKey.API_VERSIONS, 0, memoryview(answer)[4:])
     assert response.error_code == 35
@@ -298,7 +299,7 @@ def test_what_is_not_served_closes_the_connection(api_key: int, version: int) ->
     asked = node()
     header = frame.RequestHeader(api_key, version, 1, None, 10)
     with pytest.raises(ProtocolError, match="not served"):
-        asked.dispatcher.respond(header, memoryview(b""), 0, Peer())
+        asked.dispatcher.respond(header, memoryview(b""), 0, Session())
 
 
 def test_answers_that_need_not_wait_are_there_at_once() -> None:
@@ -308,6 +309,6 @@ def test_answers_that_need_not_wait_are_there_at_once() -> None:
             entity = response_builder.build_request(api_key, 4, REQUESTS[api_key])
             sent = memoryview(messages.encode_request(entity, 1, None))[4:]
             header = frame.parse_request_header(sent, 0, len(sent))
-            assert isinstance(asked.dispatcher.respond(header, sent, len(sent), Peer()), bytes)
+            assert isinstance(asked.dispatcher.respond(header, sent, len(sent), Session()), bytes)
 
     asyncio.run(test())
