@@ -91,7 +91,7 @@ def test_h6_a_shrink_that_nobody_committed_acknowledges_nothing(stage: Stage) ->
         a, b, c, d, e = stage.nodes(1, 2, 3, 4, 5)
         # So short that the leader tries to leave it out while it has its lease.
         log = await stage.topic(replica_lag_time_max_ms="300")
-        tries = rf"(Dropping laggards .*partition={log.topic}-0 nodes=\[3\])"
+        tries = rf"(Removing lagging followers .*partition={log.topic}-0 nodes=\[3\])"
         tried = False
         while not tried:  # where processors are scarce, its lease may end before it looks
             await log.until_whole()

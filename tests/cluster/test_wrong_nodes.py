@@ -28,7 +28,7 @@ async def expect_untouched(cluster: Cluster, nodes: list[Node], name: str) -> No
 
 async def waits(node: Node) -> dict[str, object]:
     """Return the status of a node that is refused, when it has waited for a while."""
-    await says(node, "Waiting for the quorum")
+    await says(node, "Waiting for the metadata quorum")
     status = await node.status()
     assert status is not None
     assert status["state"] == "starting"

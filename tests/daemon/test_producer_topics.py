@@ -123,7 +123,7 @@ def test_who_leaves_by_an_error_does_not_wait_for_the_delivery_timeout(
         assert sent[0].written().offset == 0
         assert isinstance(sent[1].outcome(), UnknownOutcomeError)
         assert isinstance(sent[2].outcome(), RefusedError | UnknownOutcomeError)
-        lines = [line for line in caplog.messages if line.startswith("Gave a batch up")]
+        lines = [line for line in caplog.messages if line.startswith("Gave up a batch")]
         assert len(lines) == 2
 
     check(node, leave.__name__, work, partition_count=2)

@@ -19,6 +19,7 @@ NOT_A_NOUN = re.compile(
 )
 PAGES = ("README.md", "CHANGELOG.md", *(f"docs/{name}.md" for name in ("ARCHITECTURE", "GLOSSARY")))
 PAGES += ("docs/NOT.md", "docs/performance.md")
+PAGES += tuple(f"docs/operating/{name}.md" for name in ("daemon", "cluster", "recovery"))
 OLD_WORDS = re.compile(
     r"\b(anew|in vain|somebody|nobody|whoever|no further than|so long as|tells of|told of)\b", re.I
 )
@@ -31,7 +32,7 @@ _ITEM = re.compile(r"^(?:[-*]|\d+\.) ")
 def _paragraphs(text: str) -> Iterator[str]:
     """Yield paragraphs, items of lists and cells of tables; no headings and no code."""
     lines: list[str] = []
-    for line in [*re.sub(r"^```.*?^```", "", text, flags=re.S | re.M).split("\n"), ""]:
+    for line in [*re.sub(r"^```.*?^```|^    .*?$", "", text, flags=re.S | re.M).split("\n"), ""]:
         is_row = line.startswith("|")
         if is_row or not line.strip() or line.startswith("#") or _ITEM.match(line):
             if lines:

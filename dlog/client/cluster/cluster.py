@@ -390,7 +390,7 @@ class _Call:
         refused = final and self.attempts == 1 and not isinstance(error, TransportError)
         log_event(
             logging.DEBUG if refused else logging.WARNING if final else logging.INFO,
-            "Gave a call up" if final else "Repeats a call",
+            "Gave up a call" if final else "Repeats a call",
             attempt=self.attempts,
             elapsed_s=self.elapsed_s,
             node=self.address,

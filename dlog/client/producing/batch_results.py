@@ -130,7 +130,7 @@ class BatchResults:
             line = partial(
                 log_event,
                 logging.WARNING,
-                "Numbers a partition anew",
+                "Renumbered a partition",
                 partition=queue,
                 producer_id=batch.producer_id,
                 epoch=batch.producer_epoch,
@@ -224,7 +224,7 @@ class BatchResults:
         line = partial(
             log_event,
             logging.WARNING,
-            "Gave a batch up",
+            "Gave up a batch",
             partition=batch.queue,
             outcome="unknown" if is_unknown else "refused",
             records=batch.record_count,

@@ -27,7 +27,7 @@ class LogOffsets:
         """Begin with what recovery found: all of it is on stable storage."""
         self.log_start_offset = Offset(start)
         self.log_end_offset = self.promised_offset = self.flushed_offset = Offset(end)
-        self._check()
+        self.check_chain()
 
     def extend_to(self, end: int) -> None:
         """Count an appended batch."""
@@ -43,19 +43,20 @@ class LogOffsets:
         self.log_end_offset = Offset(end)
         self.flushed_offset = min(self.flushed_offset, Offset(end))
         self.promised_offset = min(self.promised_offset, Offset(end))
-        self._check()
+        self.check_chain()
 
     def raise_start(self, start: int) -> None:
         """Count a deletion of the oldest records."""
         self.log_start_offset = Offset(start)
-        self._check()
+        self.check_chain()
 
     def restart_at(self, offset: int) -> None:
         """Count that all records were deleted; the log is empty and begins at `offset`."""
         self.log_start_offset = self.log_end_offset = Offset(offset)
         self.flushed_offset = self.promised_offset = Offset(offset)
 
-    def _check(self) -> None:
+    def check_chain(self) -> None:
+        """Assert the order of the offsets."""
         start, end = self.log_start_offset, self.log_end_offset
         assert 0 <= start <= self.flushed_offset <= self.promised_offset <= end, self._chain()
 

@@ -106,7 +106,7 @@ def test_a_failed_deletion_is_tried_again(
             assert list(tmp_path.glob(f"**/topics/*{other_id}*"))
             await asyncio.sleep(0.05)
             assert len(tries) == 4
-        assert len([line for line in caplog.messages if "Cannot delete log" in line]) == 1
+        assert len([line for line in caplog.messages if "Could not delete log" in line]) == 1
 
     asyncio.run(scenario())
 

@@ -216,7 +216,7 @@ def test_a_log_directory_that_is_gone_is_missed_once(
         host.machine.boot().open_directory("/disk0/dlog/topics").remove_tree(name)
         await host.start(0)
         assert "Log directory is missing partition=t-0" in caplog.text
-        assert "where other replicas have its records, this node fetches them again" in caplog.text
+        assert "records are fetched again from other replicas" in caplog.text
         caplog.clear()
         await host.create_with(0, b"new")
         await host.crash()

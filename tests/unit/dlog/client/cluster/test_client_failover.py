@@ -272,7 +272,7 @@ def test_every_retry_and_the_end_are_told(caplog: pytest.LogCaptureFixture) -> N
         assert len(repeats) == counters.retries >= 1
         assert " attempt=1 " in repeats[0]
         assert "error=NOT_LEADER_OR_FOLLOWER reason='moved away'" in repeats[0]
-        (gave_up,) = [line for line in caplog.messages if line.startswith("Gave a call up")]
+        (gave_up,) = [line for line in caplog.messages if line.startswith("Gave up a call")]
         assert f" attempt={counters.retries + 1} " in gave_up
         assert counters.give_ups == 1
         assert counters.as_dict()["requests_sent"] > 0

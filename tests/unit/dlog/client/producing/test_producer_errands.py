@@ -70,7 +70,7 @@ def lines_of(lock: Any) -> Iterator[list[tuple[str, bool]]]:
 
 @pytest.mark.parametrize(
     ("error", "line"),
-    [(InvalidRecordError, "Gave a batch up"), (NotLeaderOrFollowerError, "Partition call failed")],
+    [(InvalidRecordError, "Gave up a batch"), (NotLeaderOrFollowerError, "Partition call failed")],
 )
 def test_no_line_is_logged_while_others_cannot_send(error: type[WireError], line: str) -> None:
     async def work(world: World) -> None:
@@ -96,7 +96,7 @@ def test_who_waits_for_an_outcome_does_not_wait_for_the_log() -> None:
         was_told: bool | None = None
 
         def emit(self, record: logging.LogRecord) -> None:
-            if record.getMessage().startswith("Gave a batch up"):
+            if record.getMessage().startswith("Gave up a batch"):
                 self.was_told = told.wait(1.0)
 
     told, handler = threading.Event(), Slow()

@@ -178,7 +178,7 @@ def test_voters_are_added_removed_and_described(
                 await asyncio.sleep(0.01)
             await asyncio.gather(*(store.barrier(_soon()) for store in stores.values()))
             left = ",".join(str(n) for n in (1, 2, 3, 4) if n != other)
-            told = Counter(each for each in caplog.messages if each.startswith("Voters of"))
+            told = Counter(each for each in caplog.messages if each.startswith("Metadata voters"))
             # On each node; that directories are bound at the start is no change.
             assert told == {
                 "Metadata voters changed came=4 left=- voters=1,2,3,4": 4,

@@ -38,7 +38,7 @@ def test_every_well_formed_request_has_an_answer(
                 messages.request_type(api_key, version)
             )
             request = Request(api_key=api_key, version=version, body=entity, session=Session())
-            answer = await node.dispatcher.handle(api_key, version, request.body, request.peer)
+            answer = await node.dispatcher.handle(api_key, version, request.body, request.session)
             frame = messages.encode_response(answer, number)
             read_back = messages.parse_response(api_key, version, memoryview(frame)[4:])
             assert messages.encode_response(read_back, number) == frame

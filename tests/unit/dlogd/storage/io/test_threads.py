@@ -143,7 +143,9 @@ def test_where_there_are_no_more_threads_those_that_are_there_do_all(
         engine.close()
 
     asyncio.run(body())
-    assert len([each for each in caplog.messages if "No more threads" in each]) == 1
+    assert (
+        len([each for each in caplog.messages if "Could not start more I/O threads" in each]) == 1
+    )
 
 
 def test_an_engine_without_threads_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

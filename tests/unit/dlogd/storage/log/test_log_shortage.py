@@ -101,7 +101,7 @@ def test_a_log_that_waits_for_descriptors_can_be_closed(
         except KafkaStorageError:
             assert ends is PartitionLog.close, "what was not written is told"
         assert plog.closed
-        warnings = [line for line in caplog.messages if "waits for descriptors" in line]
+        warnings = [line for line in caplog.messages if "waiting for descriptors" in line]
         assert len(warnings) == 1
         plog = await host.crash()
         assert len(await values_of(plog)) >= 3

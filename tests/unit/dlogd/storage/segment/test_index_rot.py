@@ -20,7 +20,7 @@ from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, value
 
 CONFIG = LogConfig(segment_bytes=4000, preallocate_bytes=0, index_interval_bytes=256)
 COUNT = 60
-WARNING = "Made indexes anew"
+WARNING = "Rebuilt indexes"
 
 
 def flip(directory: Directory, name: str, position: int, bit: int = 0) -> None:
