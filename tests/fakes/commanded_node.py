@@ -14,7 +14,7 @@ from dlog.wire.apis import ApiKey
 from dlog.wire.frame import FrameSplitter
 from dlogctl.__main__ import main
 from dlogd.metadata.commands.codec import AlterPartition, ClaimController
-from dlogd.server.request import Peer
+from dlogd.server.session import Session
 from tests.fakes.server import FakeNode, FakeQuorum, new_topic
 
 
@@ -70,7 +70,7 @@ class World:
         while data := await reader.read(1 << 16):
             for each in splitter.feed(memoryview(data)):
                 header = frame.parse_request_header(each, 0, len(each))
-                answer = self.node.dispatcher.respond(header, each, len(each), Peer())
+                answer = self.node.dispatcher.respond(header, each, len(each), Session())
                 writer.write(answer if isinstance(answer, bytes) else await answer)
         writer.close()
 

@@ -38,9 +38,9 @@ from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener
-from dlogd.server.request import Peer
 from dlogd.server.request_turns import RequestTurns
 from dlogd.server.router import RequestRouter
+from dlogd.server.session import Session
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.io.thread_engine import ThreadEngine
 from dlogd.storage.log.log_config import LogConfig
@@ -107,7 +107,7 @@ class ScriptedDispatcher:
         self.bodies: list[bytes] = []
         self.answer: Callable[[RequestHeader], Answer] = lambda header: response_of(header, b"")
 
-    def respond(self, header: RequestHeader, view: memoryview, end: int, _peer: Peer) -> Answer:
+    def respond(self, header: RequestHeader, view: memoryview, end: int, _peer: Session) -> Answer:
         """Answer one request."""
         self.requests.append(header)
         self.bodies.append(bytes(view[header.body_position : end]))
