@@ -227,8 +227,8 @@ REQUEST_ERRORS = MetricSpec(
 REQUEST_SECONDS = MetricSpec(
     name="dlog_server_request_seconds",
     kind="histogram",
-    doc="Time from the last byte of a request to its response being handed to the socket. Of Fetch"
-    " it includes the wait for new records (`max_wait_ms`).",
+    doc="Time from the last byte of a request to its response being handed to the socket. For"
+    " Fetch the time includes the wait for new records (`max_wait_ms`).",
     labels=("api",),
 )
 

@@ -117,7 +117,7 @@ _KEYS = (
     # Retention and segments.
     TopicConfigKey(
         "cleanup.policy", "log.cleanup.policy", word_list(_accept_cleanup), "delete",
-        "What happens to old segments: `delete` drops them by age and size.",
+        "Old segments: `delete` drops them by age and size.",
     ),
     _from_node(
         "retention.ms", "log.retention.ms", long(-1), "retention.time",
@@ -186,12 +186,12 @@ _KEYS = (
     TopicConfigKey(
         "unclean.leader.election.enable", "unclean.leader.election.enable", BOOLEAN, "false",
         "Whether a replica that is not in sync may lead when no other is left: loses data. "
-        "Where nobody is proven to be in sync, as after all went down at once uncleanly, who led "
-        "last leads again all the same.",
+        "If no replica is proven to be in sync, as after an unclean stop of all, the last leader "
+        "leads again in any case.",
     ),
     _from_node(
         "ack.default", "ack.default", _CHOICES_OF_ACK, "ack.default",
-        "What dlog's own clients ask for when the caller does not say: none, leader, all.",
+        "Default of dlog's own clients: none, leader, all.",
     ),
     _from_node(
         "ack.floor", "ack.floor", _CHOICES_OF_ACK, "ack.floor",
@@ -204,7 +204,7 @@ _KEYS = (
     # Batches.
     _from_node(
         "max.message.bytes", "message.max.bytes", integer(0), "message.bytes.max",
-        "Largest record batch, compressed. What a node cannot hold is refused all the same.",
+        "Largest record batch, compressed. A batch that a node cannot hold is refused in any case.",
     ),
     TopicConfigKey(
         "message.timestamp.type", "log.message.timestamp.type",
