@@ -21,7 +21,7 @@ PAGES = ("README.md", "CHANGELOG.md", *(f"docs/{name}.md" for name in ("ARCHITEC
 PAGES += ("docs/NOT.md", "docs/performance.md")
 PAGES += tuple(f"docs/operating/{name}.md" for name in ("daemon", "cluster", "recovery"))
 PAGES += tuple(f"docs/operating/{name}.md" for name in ("configuration", "topic-configs"))
-PAGES += tuple(f"docs/operating/{name}.md" for name in ("errors", "metrics"))
+PAGES += tuple(f"docs/operating/{name}.md" for name in ("errors", "metrics", "protocol", "dlogctl"))
 OLD_WORDS = re.compile(
     r"\b(anew|in vain|somebody|nobody|whoever|no further than|so long as|tells of|told of)\b", re.I
 )
