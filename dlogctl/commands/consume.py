@@ -9,9 +9,9 @@ from typing import Any, cast
 import click
 
 from dlog.batch.records import RECORDS_BYTES_MAX
+from dlog.client.bad_batches import BadBatch, UndecodableBatchError
 from dlog.client.blocking import Consumer
 from dlog.client.consumed import ConsumedRecord
-from dlog.client.consuming.bad_batches import BadBatch, UndecodableBatchError
 from dlog.client.gaps import Gap
 from dlog.client.starts import Start
 from dlog.errors import TransportError, UnknownTopicOrPartitionError

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dlog.client.bad_batches import UndecodableBatchError
 from dlog.client.blocking import Consumer
 from dlog.client.cluster.partition_calls import produce
-from dlog.client.consuming.bad_batches import UndecodableBatchError
 from tests.daemon.commands import bootstrap_of, run
 from tests.daemon.process import DaemonProcess, daemon
 from tests.daemon.raw import client_of

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 from dlog.batch.columns import Columns
+from dlog.client.bad_batches import BadBatch, UndecodableBatchError
 from dlog.client.cluster.cluster import Cluster
 from dlog.client.cluster.log_lines import error_name, log_event
 from dlog.client.cluster.offset_lookup import OffsetLookup
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.consuming.arrow_poll import Piece
-from dlog.client.consuming.bad_batches import BadBatch, UndecodableBatchError
 from dlog.client.consuming.consumer_counters import ConsumerCounters
 from dlog.client.consuming.fetch_plan import FetchLimits
 from dlog.client.consuming.fetcher import Fetcher

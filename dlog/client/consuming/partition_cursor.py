@@ -12,8 +12,8 @@ from uuid import UUID
 from dlog.batch.columns import Columns, decode_columns
 from dlog.batch.decoding import OPENED_BYTES_ENOUGH, Opening, bounds, read_shaped
 from dlog.batch.records import RECORDS_BYTES_MAX
+from dlog.client.bad_batches import BadBatch
 from dlog.client.consumed import ConsumedRecord, fitting
-from dlog.client.consuming.bad_batches import BadBatch
 from dlog.client.consuming.fetched_batches import BatchSpan, FetchedBatches
 from dlog.client.gaps import Gap
 from dlog.client.views import PartitionLeader

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dlog.batch.records import Record, encode
-from dlog.client.consuming.bad_batches import UndecodableBatchError
+from dlog.client.bad_batches import UndecodableBatchError
 from dlog.compression import Codec
 from dlog.errors import DecompressedTooLargeError
 from dlogctl.__main__ import main

@@ -9,8 +9,8 @@ import pytest
 from dlog.batch.header import CRC_POSITION, CRC_START
 from dlog.batch.records import Record, encode
 from dlog.checksum import crc32c
+from dlog.client.bad_batches import UndecodableBatchError
 from dlog.client.consumer import Consumer
-from dlog.client.consuming.bad_batches import UndecodableBatchError
 from dlog.client.retry import RetryPolicy
 from dlog.errors import (
     ConnectFailedError,

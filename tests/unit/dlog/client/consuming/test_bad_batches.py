@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from dlog.client.bad_batches import UndecodableBatchError
 from dlog.client.consumer import Consumer
-from dlog.client.consuming.bad_batches import UndecodableBatchError
 from dlog.compression import Codec
 from dlog.errors import CorruptMessageError
 from dlog.types import TopicPartition
