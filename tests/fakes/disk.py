@@ -25,9 +25,13 @@ from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.files import MemoryDirectory, MemoryFile
 from tests.fakes.tree import DirectoryNode
 from tests.fakes.worker import Worker
-from tests.simulation.loop import SimClock, SimLoop
+from tests.simulation.loop import EPOCH_MS, SimClock, SimLoop
 
 Trace = Callable[[str, str, int, int], None]
+
+
+def _no_time() -> int:
+    return EPOCH_MS
 
 
 class Process:
@@ -45,7 +49,8 @@ class Process:
         self.locks = machine.locks
         # The blocking work whose turn it is; it may be made to pause at any operation.
         self.worker: Worker | None = None
-        self.timestamp_ms = SystemClock().timestamp_ms
+        # Without a loop, no time passes: a process that prepares a machine writes at one instant.
+        self.timestamp_ms = _no_time if loop is None else SystemClock().timestamp_ms
         if isinstance(loop, SimLoop):
             self.timestamp_ms = SimClock(loop).timestamp_ms
         self._engine: MemoryEngine | None = None

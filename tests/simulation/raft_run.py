@@ -21,6 +21,7 @@ from tests.simulation.network import Network
 from tests.simulation.raft_checks import Call, Registry
 from tests.simulation.raft_cluster import RaftHost, describe
 from tests.simulation.raft_faults import FAULTS, MS, RaftFaults
+from tests.simulation.sealed import sealed
 from tests.simulation.trace import Trace
 from tests.simulation.transport import NetworkConfig
 
@@ -85,7 +86,8 @@ class Run:
         """Run to the end; return what was wrong."""
         gc.disable()
         try:
-            self._go()
+            with sealed():
+                self._go()
         except StalledError as error:
             self.registry.violate(f"stalled: {error}")
         finally:

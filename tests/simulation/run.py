@@ -27,6 +27,7 @@ from tests.simulation.loop import NS, SimLoop, StalledError, World
 from tests.simulation.network import Network
 from tests.simulation.plan import CLIENT_ADDRESSES, ConsumerPlan, Plan, ProducerPlan
 from tests.simulation.producers import Producer
+from tests.simulation.sealed import sealed
 from tests.simulation.trace import Trace
 from tests.simulation.transport import NetworkConfig
 
@@ -57,7 +58,7 @@ def simulate(plan: Plan, print_line: Callable[[str], None] | None = None) -> Ver
     gc.disable()
     gc.freeze()  # what was there before has not to be looked through after the run
     try:
-        with replaced(plan.constants):
+        with replaced(plan.constants), sealed():
             return _Run(plan, print_line).carry_out_and_bury()
     finally:
         with warnings.catch_warnings():

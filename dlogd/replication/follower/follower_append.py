@@ -47,11 +47,11 @@ def append_as_follower(
             break
         producer_id, producer_epoch, sequence, _ = producer_of(fields)
         if producer_id >= 0:
-            first, end = fields[BASE_OFFSET], next_offset_of(fields)
+            first, last = fields[BASE_OFFSET], next_offset_of(fields) - 1
             append_ms = fields[MAX_TIME] if fields[ATTRIBUTES] & LOG_APPEND_TIME_BIT else -1
             partition.producers.update(
-                producer_id, producer_epoch, sequence, end - first,
-                first, end - 1, append_ms, now_ms,
+                producer_id, producer_epoch, sequence, last - first + 1,
+                first, last, append_ms, now_ms,
             )  # fmt: skip
         partition.unsnapshotted_bytes += following - position
         position = following

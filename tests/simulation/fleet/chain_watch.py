@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from dlogd.storage.log.log_state import LogState
+from dlogd.storage.log.log_offsets import LogOffsets
 from dlogd.storage.log.partition_log import PartitionLog
 
 OFFSETS = ("log_start_offset", "log_end_offset", "flushed_offset", "promised_offset")
@@ -29,11 +29,11 @@ class ChainWatch:
         """See every change of a log's offsets for a while."""
         with ExitStack() as stack:
             for name in OFFSETS:
-                stack.enter_context(mock.patch.object(LogState, name, self._noted(name)))
+                stack.enter_context(mock.patch.object(LogOffsets, name, self._noted(name)))
             yield
 
     def _noted(self, name: str) -> property:
-        slot: Any = LogState.__dict__[name]
+        slot: Any = LogOffsets.__dict__[name]
         changed = self._changed
 
         def set_offset(log: Any, offset: int) -> None:

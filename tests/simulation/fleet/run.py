@@ -37,6 +37,7 @@ from tests.simulation.fleet.wholeness import Wholeness
 from tests.simulation.loop import NS, SimLoop, StalledError, World
 from tests.simulation.network import Network
 from tests.simulation.run import _ignore_the_dead
+from tests.simulation.sealed import sealed
 from tests.simulation.trace import Trace
 from tests.simulation.transport import NetworkConfig
 
@@ -84,7 +85,7 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
         # leaves behind would be kept for ever.
         gc.freeze()
     try:
-        with bounds_of(plan), virtual_threads():
+        with bounds_of(plan), virtual_threads(), sealed():
             return _FleetRun(plan, print_line).carry_out_and_bury()
     finally:
         pysyncobj_adapter._time.clock = None  # the only thing that outlives a node
