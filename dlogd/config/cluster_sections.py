@@ -23,8 +23,8 @@ class InternalConfig:
         "internal.listener",
         keys.ADDRESS,
         "127.0.0.1:9192",
-        "Where other nodes reach this one with heartbeats and probes, once `controllers` is set; "
-        "clients never do. Port 0 lets the system choose.",
+        "Where other nodes reach this node with heartbeats and probes, once `controllers` is set. "
+        "Clients never use it. With port 0 the system chooses the port.",
     )
 
 
@@ -36,7 +36,7 @@ class RaftTimingsConfig:
         "raft.heartbeat",
         keys.DURATION,
         "100ms",
-        "How often the leader of the metadata tells the others that it leads.",
+        "How often the leader of the metadata sends a heartbeat to the other nodes.",
         low=10,
         high=MINUTE_MS,
     )
@@ -44,8 +44,8 @@ class RaftTimingsConfig:
         "raft.election.min",
         keys.DURATION,
         "400ms",
-        "How long a voter hears of no leader before it asks to become one, at least; more than "
-        "three heartbeats.",
+        "Shortest time without a leader after which a voter asks for an election; more than three "
+        "heartbeats.",
         low=40,
         high=MINUTE_MS,
     )
@@ -53,7 +53,8 @@ class RaftTimingsConfig:
         "raft.election.max",
         keys.DURATION,
         "900ms",
-        "The same at most; each time is drawn between the two, so that not all ask at once.",
+        "Longest time without a leader after which a voter asks for an election. Each time is "
+        "random between the two, so that voters do not all ask at once.",
         low=50,
         high=MINUTE_MS,
     )
@@ -61,7 +62,7 @@ class RaftTimingsConfig:
         "raft.check_quorum",
         keys.DURATION,
         "1s",
-        "A leader that hears no majority for so long steps down.",
+        "A leader that hears no majority for this time steps down.",
         low=40,
         high=MINUTE_MS,
     )
@@ -69,7 +70,7 @@ class RaftTimingsConfig:
         "raft.silence",
         keys.DURATION,
         "2s",
-        "A connection of the metadata that brings nothing for so long is closed and made anew.",
+        "A metadata connection without data for this time is closed and opened again.",
         low=100,
         high=MINUTE_MS,
     )
@@ -91,8 +92,8 @@ class LeaseConfig:
         "lease.duration",
         keys.DURATION,
         "3s",
-        "How long a node may lead without an answer of the controller, and how long the silence of "
-        "a host stays without consequence. A process that dies is noticed at once.",
+        "How long a node may lead without an answer of the controller, and how long a silent host "
+        "keeps its leaders. A process that dies is noticed at once.",
         low=100,
         high=10 * MINUTE_MS,
     )
@@ -100,8 +101,8 @@ class LeaseConfig:
         "lease.authority",
         keys.DURATION,
         "1500ms",
-        "How long a controller grants leases after it last surely was one. They end a "
-        "`lease.duration` after that, so a new controller waits no longer than that.",
+        "How long a controller grants leases after the last proof that it leads. The leases end "
+        "one `lease.duration` after that proof, so a new controller waits no longer.",
         low=30,
         high=10 * MINUTE_MS,
     )
@@ -117,7 +118,7 @@ class LeaseConfig:
         "lease.image_lag.max",
         keys.DURATION,
         "3s",
-        "A node whose metadata is older gets no lease: it may not know who leads now.",
+        "A node with older metadata gets no lease, because it may not know the present leaders.",
         low=20,
         high=10 * MINUTE_MS,
     )
@@ -125,8 +126,8 @@ class LeaseConfig:
         "lease.clock_drift.ppm",
         keys.INTEGER,
         "1000",
-        "How wrong the rate of a host's clock may be, in millionths; leases are outwaited by as "
-        "much more.",
+        "Largest error of the rate of a host's clock, in millionths. The wait for the end of a "
+        "lease is longer by this error.",
         low=0,
         high=100_000,
     )
@@ -140,8 +141,8 @@ class ElectionConfig:
         "election.preferred.after",
         keys.DURATION,
         "30s",
-        "How long a node has been up when it leads again what it is the first replica of. Not less "
-        "than a lease.",
+        "How long a node must be up before it leads again the partitions whose first replica it "
+        "is. At least one lease.",
         low=100,
         high=DAY_MS,
     )
@@ -149,9 +150,9 @@ class ElectionConfig:
         "election.unclean.after",
         keys.DURATION,
         "30s",
-        "How long a partition has had no leader when its topic's `unclean.leader.election.enable` "
-        "lets a replica lead that may lack records; longer than a new controller takes to know who "
-        "is there.",
+        "How long a partition has no leader before a replica that may lack records leads. Only "
+        "for topics with `unclean.leader.election.enable`. Must be longer than a new controller "
+        "needs to learn which nodes are up.",
         low=100,
         high=DAY_MS,
     )
@@ -165,9 +166,10 @@ class RefillConfig:
         "refill.after",
         keys.DURATION_OR_UNLIMITED,
         "30min",
-        "How long a node has been down when its replicas are made anew on others; longer than a "
-        "restart of a host, whose data would be copied for nothing. A node that is added meanwhile "
-        "takes them sooner, and without a limit only that. A new controller counts anew.",
+        "How long a node must be down before its replicas are recreated on other nodes. Must be "
+        "longer than a restart of a host, or data is copied without need. A node that is added "
+        "meanwhile gets the replicas sooner; with -1 only such a node gets them. A new controller "
+        "restarts the count.",
         low=1_000,
         high=30 * DAY_MS,
     )
@@ -175,8 +177,8 @@ class RefillConfig:
         "refill.reassignments.max",
         keys.INTEGER,
         "20",
-        "Partitions that are copied at a time for that and for drained nodes; those that operators "
-        "reassign count too.",
+        "Partitions that are copied at the same time for refill and for drained nodes. "
+        "Reassignments by operators count too.",
         low=1,
         high=100_000,
     )
@@ -190,8 +192,8 @@ class MembershipConfig:
         "membership.kind",
         keys.choice(MembershipKind),
         "static",
-        "Where hints come from about who is there: `serf`, the agent of this host; `static`, the "
-        "list of peers.",
+        "Source of hints about which nodes are up: `serf`, the agent of this host, or `static`, "
+        "the list of peers.",
     )
     peers: tuple[NodeAt, ...] | None = key(
         "membership.peers",
@@ -209,13 +211,13 @@ class SerfConfig:
         "serf.address",
         keys.ADDRESS,
         "127.0.0.1:7373",
-        "Where the agent takes RPC.",
+        "Address of the agent's RPC.",
     )
     key_file: str | None = key(
         "serf.key.file",
         keys.PATH,
         None,
-        "File with the agent's `rpc_auth` key, when it has one.",
+        "File with the agent's `rpc_auth` key, if it has one.",
     )
 
 
@@ -227,8 +229,8 @@ class ReplicaConfig:
         "replica.lag.time.max",
         keys.DURATION,
         "10s",
-        "A follower that has not had all that its leader has for so long leaves the ISR, and is "
-        "not waited for any more. A node that is down is given up sooner, when its lease ends. "
+        "A follower that has not caught up with its leader for this time leaves the ISR, and "
+        "producers no longer wait for it. A node that is down leaves sooner, when its lease ends. "
         "Default of the topic config `replica.lag.time.max.ms`.",
         low=100,
         reloadable=True,

@@ -23,8 +23,8 @@ class NodeConfig:
         "node.id",
         keys.INTEGER,
         "1",
-        "Identity of this node in its cluster; never shared, never changed: the data directories "
-        "remember it and refuse another one.",
+        "Identity of this node in its cluster; never shared and never changed. The data "
+        "directories remember the id and refuse another one.",
         low=0,
         high=INT32_MAX,
     )
@@ -32,8 +32,8 @@ class NodeConfig:
         "node.rack",
         keys.TEXT,
         None,
-        "Failure domain; replicas of a partition are spread over racks. "
-        "Instances on one host take the host as their rack.",
+        "Failure domain. The cluster spreads the replicas of a partition over racks. Instances on "
+        "one host use the host as their rack.",
     )
 
 
@@ -45,16 +45,16 @@ class ClusterConfig:
         "cluster.id",
         keys.TEXT,
         None,
-        "Identity of the cluster; made at the first start when not given. "
-        "A data directory of another cluster is refused. Needed when `controllers` is set.",
+        "Identity of the cluster; without it, the first start creates one. A data directory of "
+        "another cluster is refused. Needed when `controllers` is set.",
     )
     secret_file: str | None = key(
         "cluster.secret.file",
         keys.PATH,
         None,
-        "File with the secret that all nodes of the cluster share, at least 16 random bytes in "
-        "base64 or hexadecimal; by it nodes prove to each other that they belong together. "
-        "Readable by the daemon alone. Needed when `controllers` is set.",
+        "File with the secret that all nodes of the cluster share: at least 16 random bytes in "
+        "base64 or hexadecimal. Nodes prove with the secret that they belong to the cluster. Only "
+        "the daemon may read the file. Needed when `controllers` is set.",
     )
 
 
@@ -66,8 +66,8 @@ class AdvertisedConfig:
         "advertised.address",
         keys.ADVERTISED_ADDRESS,
         None,
-        "Where clients reach this node, when that is not the first listener's own address. "
-        "Needed when a listener binds every interface. Without a port: the listener's.",
+        "Where clients reach this node, if that is not the address of the first listener. Needed "
+        "when a listener binds every interface. Without a port: the port of the listener.",
     )
 
 
@@ -79,24 +79,24 @@ class HttpConfig:
         "http.address",
         keys.ADDRESS,
         "127.0.0.1:9644",
-        "/metrics, /livez, /readyz and /status are served here, unencrypted: keep it on loopback "
-        "or an operators' network. Port 0 lets the system choose.",
+        "Address of /metrics, /livez, /readyz and /status. HTTP is unencrypted: use loopback or "
+        "an operators' network. With port 0 the system chooses the port.",
     )
     hosts: tuple[str, ...] = key(
         "http.hosts",
         keys.HOSTS,
         "localhost",
-        "Names by which HTTP requests may call this node, besides its IP addresses, its host name "
-        "and the hosts in `http.address`, `listeners` and `advertised.address`. Requests for "
-        "other names are refused.",
+        "Names by which HTTP requests may call this node, in addition to its IP addresses, its "
+        "host name and the hosts in `http.address`, `listeners` and `advertised.address`. "
+        "Requests for other names are refused.",
         reloadable=True,
     )
     connections_per_ip_max: int = key(
         "http.connections.per_ip.max",
         keys.INTEGER,
         "8",
-        "HTTP connections of each client address, of 64 over all. A new connection closes the one "
-        "that has been silent longest.",
+        "HTTP connections of each client address, out of 64 for all addresses. A new connection "
+        "closes the connection that has been silent longest.",
         low=1,
         high=64,
         reloadable=True,
@@ -111,7 +111,7 @@ class AckConfig:
         "ack.default",
         keys.choice(AckMode),
         "all",
-        "What dlog's own clients and tools ask for when the caller does not say. "
+        "Acknowledgement that dlog's own clients and tools request if the caller does not choose. "
         "Cluster and topic configs `ack.default` override it.",
         reloadable=True,
     )
@@ -119,8 +119,9 @@ class AckConfig:
         "ack.floor",
         keys.choice(AckMode),
         "none",
-        "Weaker produce requests are raised to this: a client that asks for less still gets the "
-        "protocol's answer, only later. Cluster and topic configs `ack.floor` override it.",
+        "Weakest acknowledgement. The node raises weaker produce requests to it. The client still "
+        "gets the protocol's answer, but later. Cluster and topic configs `ack.floor` override "
+        "it.",
         reloadable=True,
     )
 
@@ -149,7 +150,7 @@ class TopicConfig:
         "topic.partitions.default",
         keys.INTEGER,
         "1",
-        "Partitions of a topic created without a number (-1).",
+        "Partitions of a topic that is created without a number (-1).",
         low=1,
         high=100_000,
         reloadable=True,
@@ -158,7 +159,8 @@ class TopicConfig:
         "topic.replication.default",
         keys.INTEGER,
         "1",
-        "Replicas of a topic created without a number (-1). With three nodes or more: 3.",
+        "Replicas of a topic that is created without a number (-1). With three nodes or more, use "
+        "3.",
         low=1,
         high=32,
         reloadable=True,
@@ -167,8 +169,8 @@ class TopicConfig:
         "topic.auto_create",
         keys.BOOLEAN,
         "false",
-        "Whether a metadata request for an unknown topic creates it when the client allows that. "
-        "Off, because a misspelt name should fail.",
+        "Whether a metadata request for an unknown topic creates the topic, if the client allows "
+        "that. Off by default: a misspelt name should fail.",
         reloadable=True,
     )
 
@@ -181,7 +183,8 @@ class FrameConfig:
         "frame.bytes.max",
         keys.BYTES,
         "100MiB",
-        "A larger request closes its connection before it is read.",
+        "Largest request. The node closes the connection of a larger request before it reads the "
+        "request.",
         low=16 * KIB,
         high=INT32_MAX,
     )
@@ -196,8 +199,8 @@ class ConnectionsConfig:
         keys.INTEGER,
         "10000",
         "Connections of a listener. A full listener closes the newest connection of the address "
-        "that has most, if the newcomer's address has fewer, else the newcomer. "
-        "The limit of open files must be higher.",
+        "with the most connections, if the newcomer's address has at least two fewer. Otherwise "
+        "it refuses the newcomer. The limit of open files must be higher.",
         low=1,
         high=1_000_000,
         reloadable=True,
@@ -206,8 +209,9 @@ class ConnectionsConfig:
         "connections.rate",
         keys.INTEGER,
         "1000",
-        "New connections per second over all addresses. After a pause twice `connections.max` may "
-        "come at once. An address that has opened few is not refused for it.",
+        "New connections per second over all addresses. After a pause, twice `connections.max` "
+        "may arrive at once. An address that has opened few connections is not refused by this "
+        "limit.",
         low=1,
         high=1_000_000,
         reloadable=True,
@@ -216,8 +220,8 @@ class ConnectionsConfig:
         "connections.per_ip.max",
         keys.INTEGER,
         "1000",
-        "Connections of one client address; an IPv6 address stands for its /64 network. "
-        "Raise it where many clients share an address (NAT).",
+        "Connections of one client address. An IPv6 address counts as its /64 network. If many "
+        "clients share an address (NAT), raise it.",
         low=1,
         high=1_000_000,
         reloadable=True,
@@ -226,8 +230,8 @@ class ConnectionsConfig:
         "connections.per_ip.rate",
         keys.INTEGER,
         "100",
-        "New connections per second of one client address; others are closed at once. After a "
-        "pause twice `connections.per_ip.max` may come at once.",
+        "New connections per second of one client address; the node closes further ones at once. "
+        "After a pause, twice `connections.per_ip.max` may arrive at once.",
         low=1,
         high=1_000_000,
         reloadable=True,
@@ -236,7 +240,7 @@ class ConnectionsConfig:
         "connections.idle.timeout",
         keys.DURATION,
         "10min",
-        "A connection on which nothing was asked for so long is closed.",
+        "The node closes a connection without requests for this time.",
         low=100,
         reloadable=True,
     )
@@ -250,15 +254,15 @@ class InflightConfig:
         "inflight.bytes.max",
         keys.BYTES,
         "256MiB",
-        "Requests read but not yet answered, over all connections; beyond it the node stops "
-        "reading from sockets.",
+        "Bytes of requests that are read but not yet answered, over all connections. Beyond this "
+        "limit the node stops reading from sockets.",
         low=16 * KIB,
     )
     requests_max: int = key(
         "inflight.requests.max",
         keys.INTEGER,
         "1024",
-        "The same in requests, for each connection.",
+        "Requests that are read but not yet answered, for each connection.",
         low=1,
         high=100_000,
     )
@@ -266,8 +270,9 @@ class InflightConfig:
         "inflight.entries.max",
         keys.INTEGER,
         "200000",
-        "Array entries (names, partitions, configs) of requests read but not yet answered, over "
-        "all connections; beyond it requests wait, and addresses take turns.",
+        "Array entries (names, partitions, configs) of requests that are read but not yet "
+        "answered, over all connections. Beyond this limit requests wait, and addresses take "
+        "turns.",
         low=1_000,
         high=10_000_000,
     )
@@ -281,8 +286,8 @@ class ProducerIdConfig:
         "producer_id.expiry",
         keys.DURATION,
         "1d",
-        "A producer id that wrote nothing for so long, counted while the node runs, is forgotten; "
-        "its producer starts anew.",
+        "The node forgets a producer id that has not written for this time, counted while the "
+        "node runs. Its producer then starts again.",
         low=1_000,
         reloadable=True,
     )
@@ -290,8 +295,8 @@ class ProducerIdConfig:
         "producer_id.per_partition.max",
         keys.INTEGER,
         "10000",
-        "Producer ids remembered for each partition; beyond it the longest silent is forgotten. "
-        "One takes about 1 KiB.",
+        "Producer ids remembered for each partition. Beyond this limit the node forgets the id "
+        "that has been silent longest. Each id needs about 1 KiB.",
         low=1,
         high=1_000_000,
         reloadable=True,
@@ -306,14 +311,14 @@ class LogLinesConfig:
         "log.format",
         keys.choice(LogFormat),
         "text",
-        "`text` and `json`: one line per event on standard error; `journal`: to journald with "
-        "fields, text where there is no journal.",
+        "`text` and `json` write one line per event to standard error. `journal` writes to "
+        "journald with fields, or text if there is no journal.",
     )
     level: LogLevel = key(
         "log.level",
         keys.choice(LogLevel),
         "info",
-        "The least severe line that is logged.",
+        "Lowest severity that is logged.",
         reloadable=True,
     )
 
@@ -326,9 +331,9 @@ class ShutdownConfig:
         "shutdown.timeout",
         keys.DURATION,
         "30s",
-        "After SIGTERM: how long the whole stop may take. Connections are cut when half of it is "
-        "over and answers are still due; what is not flushed and closed in the end is recovered "
-        "by the next start. Give systemd's TimeoutStopSec more than this.",
+        "How long the whole stop after SIGTERM may take. After half of this time, the node cuts "
+        "connections with pending answers. The next start recovers what is not flushed and closed "
+        "by the end. systemd's TimeoutStopSec must be longer.",
         low=100,
         reloadable=True,
     )

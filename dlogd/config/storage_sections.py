@@ -23,8 +23,8 @@ class DataConfig:
         "data.directories",
         keys.PATHS,
         "/var/lib/dlog",
-        "One directory per disk. A new partition goes to the one with the most free space; "
-        "a disk that fails goes offline alone.",
+        "One directory per disk. A new partition is placed in the directory with the most free "
+        "space. If a disk fails, only its directory goes offline.",
     )
 
 
@@ -36,15 +36,15 @@ class MetadataConfig:
         "metadata.directory",
         keys.PATH,
         None,
-        "Journal and snapshots of the metadata; `meta` in the first data directory when not "
-        "given. Put it on the disk with the fastest flush.",
+        "Journal and snapshots of the metadata. Without it: `meta` in the first data directory. "
+        "Use the disk with the fastest flush.",
     )
     listener: Address | None = key(
         "metadata.listener",
         keys.ADDRESS,
         None,
-        "Where other nodes reach the metadata of this one; its entry in `controllers` when not "
-        "given. Needed on nodes of a cluster that are no controllers.",
+        "Where other nodes reach the metadata of this node. Without it: the node's entry in "
+        "`controllers`. Needed on nodes that are not in `controllers`.",
     )
 
 
@@ -56,7 +56,7 @@ class SegmentConfig:
         "segment.bytes",
         keys.BYTES,
         "1GiB",
-        "A segment is closed before it grows beyond this; retention drops whole segments. "
+        "A segment is closed before it grows beyond this size. Retention deletes whole segments. "
         "Default of the topic config `segment.bytes`.",
         low=1 * KIB,
         high=INT32_MAX,
@@ -66,8 +66,8 @@ class SegmentConfig:
         "segment.ms",
         keys.MILLISECONDS,
         "7d",
-        "A segment is closed at this age even when small, so that retention by time can drop it. "
-        "Default of the topic config `segment.ms`.",
+        "A segment is closed at this age, even if it is small, so that retention by time can "
+        "delete it. Default of the topic config `segment.ms`.",
         low=1,
         reloadable=True,
     )
@@ -81,9 +81,8 @@ class IndexConfig:
         "index.interval.bytes",
         keys.BYTES,
         "4KiB",
-        "One index entry per so many bytes of log, 4 MiB at most: denser finds offsets with less "
-        "reading, takes more space on the disk. "
-        "Default of the topic config `index.interval.bytes`.",
+        "Bytes of log for each index entry, at most 4 MiB. Smaller values find offsets with less "
+        "reading and need more disk space. Default of the topic config `index.interval.bytes`.",
         low=256,
         high=INT32_MAX,
         reloadable=True,
@@ -98,10 +97,10 @@ class PreallocateConfig:
         "preallocate.bytes",
         keys.BYTES,
         "64MiB",
-        "Longest step in which an active segment takes space ahead of its tail, so that a flush "
-        "need not change the file's extents; steps begin at 1 MiB and double. At most "
-        "`segment.bytes` is used; 0 switches it off. "
-        "Default of the topic config `preallocate.bytes`.",
+        "Largest step in which an active segment allocates disk space ahead of its tail, so that "
+        "a flush need not change the file's extents. Steps start at 1 MiB and double. At most "
+        "`segment.bytes` is used; 0 disables preallocation. Default of the topic config "
+        "`preallocate.bytes`.",
         low=0,
         high=INT32_MAX,
         reloadable=True,
@@ -116,8 +115,8 @@ class IoConfig:
         "io.engine",
         keys.choice(IoEngineKind),
         "auto",
-        "`aio`: Linux native AIO, completions in the event loop. `threads`: a pool of threads. "
-        "`auto` takes aio where the kernel gives it.",
+        "`aio`: Linux native AIO, with completions in the event loop. `threads`: a pool of "
+        "threads. `auto`: aio if the kernel provides it.",
     )
 
 
@@ -130,16 +129,17 @@ class FlushConfig:
         keys.choice(FlushPolicy),
         "always",
         "`always`: acknowledged means on stable storage (group commit). `interval`: flushed every "
-        "`flush.interval`; `never`: when the system likes; both survive a killed process, and "
-        "lose what was not flushed at a power cut. Default of the topic config `flush.policy`.",
+        "`flush.interval`. `never`: flushed when the system chooses. With `interval` and `never`, "
+        "records survive a killed process, and unflushed records are lost at a power cut. Default "
+        "of the topic config `flush.policy`.",
         reloadable=True,
     )
     interval_ms: int = key(
         "flush.interval",
         keys.DURATION,
         "1s",
-        "Longest time that data stays unflushed under `flush.policy: interval`. "
-        "Default of the topic config `flush.interval.ms`.",
+        "Longest time that data stays unflushed, with `flush.policy: interval`. Default of the "
+        "topic config `flush.interval.ms`.",
         low=1,
         reloadable=True,
     )
@@ -153,9 +153,9 @@ class AppendConfig:
         "append.memory.bytes",
         keys.BYTES,
         "32MiB",
-        "Memory for the tails of all active segments; producers wait when all of it is unflushed. "
-        "Each of several data directories has an equal share of what is not flushed. "
-        "Flushed tails stay in it as a cache for consumers.",
+        "Memory for the tails of all active segments. Producers wait while all of it is "
+        "unflushed. If there are several data directories, each has an equal share for unflushed "
+        "data. Flushed tails stay in memory as a cache for consumers.",
         low=1 * MIB,
     )
 
@@ -168,7 +168,8 @@ class ReadConfig:
         "read.memory.bytes",
         keys.BYTES,
         "32MiB",
-        "Memory for reads of old data from disk; reads wait their turn when it is used up.",
+        "Memory for reads of old data from disk. When all of it is used, reads wait for their "
+        "turn.",
         low=1 * MIB,
     )
 
@@ -181,8 +182,8 @@ class RetentionConfig:
         "retention.time",
         keys.DURATION_OR_UNLIMITED,
         "7d",
-        "Segments whose newest record is older are dropped. "
-        "Default of the topic config `retention.ms`.",
+        "A segment is deleted when its newest record is older. Default of the topic config "
+        "`retention.ms`.",
         low=0,
         reloadable=True,
     )
@@ -190,8 +191,8 @@ class RetentionConfig:
         "retention.bytes",
         keys.BYTES_OR_UNLIMITED,
         "-1",
-        "Old segments are dropped while a partition is larger. "
-        "Default of the topic config `retention.bytes`.",
+        "While a partition is larger, its oldest segments are deleted. Default of the topic "
+        "config `retention.bytes`.",
         low=0,
         reloadable=True,
     )
@@ -199,7 +200,7 @@ class RetentionConfig:
         "retention.check.interval",
         keys.DURATION,
         "30s",
-        "How often segments are checked against retention and age.",
+        "How often the node checks segments for retention and age.",
         low=10,
         reloadable=True,
     )
@@ -213,9 +214,9 @@ class StrayConfig:
         "stray.retention",
         keys.DURATION_OR_UNLIMITED,
         "1d",
-        "How long a start keeps what it found of topics that were deleted, or of replicas that "
-        "went to other nodes, while it was down; counted from the start. Until then it can be "
-        "brought back from `stray/`.",
+        "How long the node keeps stray logs, counted from its start. Stray logs belong to topics "
+        "that were deleted, or to replicas that moved to other nodes, while this node was down. "
+        "Until then they can be restored from `stray/`.",
         low=1_000,
     )
 
@@ -228,7 +229,7 @@ class DiskConfig:
         "disk.reserve.bytes",
         keys.DISK_RESERVE,
         "auto",
-        "Appends are refused while a disk has less than this free; reads and deletions go on. "
+        "Free space of a disk below which appends are refused. Reads and deletions continue. "
         "`auto`: 1GiB or 5 % of the disk, whichever is smaller.",
         reloadable=True,
     )
@@ -236,8 +237,8 @@ class DiskConfig:
         "disk.timeout",
         keys.DURATION,
         "30s",
-        "A data directory whose disk leaves a read or a write unanswered for so long goes offline "
-        "as one that fails does. Time in which the host sleeps does not count.",
+        "If a disk leaves a read or a write unanswered for this time, its data directory goes "
+        "offline like that of a failed disk. Time in which the host sleeps does not count.",
         low=5_000,
         high=600_000,
         reloadable=True,
@@ -252,7 +253,7 @@ class RecoveryConfig:
         "recovery.parallelism",
         keys.INTEGER,
         "4",
-        "Partitions recovered at once in each data directory.",
+        "Partitions recovered at the same time in each data directory.",
         low=1,
         high=64,
     )
@@ -266,8 +267,9 @@ class ScrubConfig:
         "scrub.interval",
         keys.DURATION_OR_UNLIMITED,
         "7d",
-        "How often the checksums of all closed segments are verified, from the begin of one round "
-        "to that of the next; -1: never. What has rotted is found while other replicas are good.",
+        "How often the checksums of all closed segments are verified, from the start of one round "
+        "to the start of the next; -1: never. The scrub finds damaged records while other "
+        "replicas are good.",
         low=1_000,
         reloadable=True,
     )
@@ -276,7 +278,7 @@ class ScrubConfig:
         keys.BYTES,
         "10MiB",
         "Bytes per second that the scrub reads from each data directory, at most: 10MiB are 6 TiB "
-        "in a week. It waits behind all other reads and writes.",
+        "in a week. The scrub waits for all other reads and writes.",
         low=4 * KIB,
         high=INT32_MAX,
         reloadable=True,
