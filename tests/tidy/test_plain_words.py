@@ -18,7 +18,13 @@ NOT_A_NOUN = re.compile(
     r"|Deletes|Keeps|Learns|Builds|Fetches|Appends|Follows|Runs|Reads|Writes|Cuts|Carries|Finds)\b"
 )
 PAGES = ("README.md", "CHANGELOG.md", *(f"docs/{name}.md" for name in ("ARCHITECTURE", "GLOSSARY")))
-PAGES += ("docs/NOT.md", "docs/performance.md", "docs/testing.md", "docs/client.md")
+PAGES += (
+    "docs/NOT.md",
+    "docs/performance.md",
+    "docs/testing.md",
+    "docs/client.md",
+    "docs/spark.md",
+)
 PAGES += tuple(f"docs/operating/{name}.md" for name in ("daemon", "cluster", "recovery"))
 PAGES += tuple(f"docs/operating/{name}.md" for name in ("configuration", "topic-configs"))
 PAGES += tuple(f"docs/operating/{name}.md" for name in ("errors", "metrics", "protocol", "dlogctl"))
