@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("dlogctl.commands.node:node", "Show, drain, restart, remove nodes."),
     "controller": (
         "dlogctl.commands.controller:controller",
-        "Show and change who keeps the metadata.",
+        "Show and change the controllers.",
     ),
     "produce": ("dlogctl.commands.produce:produce", "Write lines to a topic."),
     "consume": ("dlogctl.commands.consume:consume", "Write the records of topics as lines."),

@@ -50,9 +50,9 @@ _JOB = (
                  help="Where Spark runs; by default all cores of this host. Below spark-submit "
                  "that is said there."),
     click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=take_pairs,
-                 help="Of Spark; may be given many times."),
+                 help="Config of Spark; may be given many times."),
     click.option("--option", "source", multiple=True, metavar="KEY=VALUE", callback=take_pairs,
-                 help="Of the data source, such as dlog.tls.ca; may be given many times."),
+                 help="Option of the data source, such as dlog.tls.ca; may be given many times."),
     click.option("--job", metavar="NAME", help="The name of this job in its metrics."),
     click.option("--metrics", "metrics_path", metavar="FILE.prom",
                  type=click.Path(path_type=Path, dir_okay=False),

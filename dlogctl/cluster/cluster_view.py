@@ -148,7 +148,7 @@ def is_healthy(quorum: QuorumView, each: QuorumReplica) -> bool:
 def quorum_problems(cluster: Cluster) -> list[str]:
     """Return what is wrong with those who keep the metadata, in sentences."""
     if cluster.quorum_problem is not None:
-        return [f"nobody leads the metadata: {cluster.quorum_problem}"]
+        return [f"no controller leads: {cluster.quorum_problem}"]
     if cluster.quorum is None:
         return []
     return [
@@ -208,7 +208,7 @@ def known_quorum(cluster: Cluster) -> QuorumView:
     if cluster.quorum is None:
         reason = cluster.quorum_problem or "the nodes do not tell"
         raise click.ClickException(
-            f"who keeps the metadata is not known: {reason}; bring controllers back until most of"
+            f"the controllers are unknown: {reason}; bring controllers back until most of"
             " them are up, see: dlogctl status"
         )
     return cluster.quorum

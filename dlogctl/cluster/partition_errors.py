@@ -25,7 +25,7 @@ def waits_for(candidates: Candidates) -> str:
     if candidates.last_leader:
         return f"waits for node {candidates.last_leader[0]}, which led last; {order}"
     return (
-        f"nobody is known to hold all that was acknowledged: bring its leader's disk back; {order}"
+        f"no replica surely holds all acknowledged records: bring its leader's disk back; {order}"
     )
 
 

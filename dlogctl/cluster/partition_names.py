@@ -64,5 +64,5 @@ def parse_nodes(text: str) -> Sequence[int]:
         raise ValueError(f"{text!r} is no list of node ids, such as 1,2,3")
     nodes = [int(word) for word in words]
     if max(nodes) > INT32_MAX:
-        raise ValueError(f"{max(nodes)} is no node id: there is none above {INT32_MAX}")
+        raise ValueError(f"{max(nodes)} is no node id: the largest is {INT32_MAX}")
     return nodes

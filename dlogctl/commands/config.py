@@ -5,7 +5,7 @@ import click
 from dlogctl.groups import LazyGroup
 
 COMMANDS = {
-    "show": ("dlogctl.commands.config_show:show", "Show what is set, of a topic, a node, all."),
+    "show": ("dlogctl.commands.config_show:show", "Show the configs of a topic, a node, or all."),
     "get": ("dlogctl.commands.config_show:get", "Print values of configs."),
     "set": ("dlogctl.commands.config_change:set_configs", "Set configs of a topic or the cluster."),
     "unset": ("dlogctl.commands.config_change:unset", "Bring configs back to their defaults."),
@@ -21,9 +21,9 @@ COMMANDS = {
     cls=LazyGroup,
     table=COMMANDS,
     examples=(
-        ("dlogctl config show --topic events", "What is set for a topic."),
+        ("dlogctl config show --topic events", "Configs of a topic."),
         ("dlogctl config set retention.ms=3d --topic events", "Change it."),
-        ("dlogctl config explain retention.ms", "What it means."),
+        ("dlogctl config explain retention.ms", "Its meaning."),
     ),
 )
 def config() -> None:

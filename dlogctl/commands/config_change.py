@@ -196,7 +196,7 @@ def show_changes(settings: Settings, target: Target, rows: list[dict[str, Any]])
         ("dlogctl config set flush.policy=interval --topic events --dry-run", "Would it do?"),
         (
             "dlogctl config set follower.replication.throttled.rate=20MiB --node 3",
-            "What node 3 fetches at most for its throttled replicas, per second.",
+            "Largest rate at which node 3 fetches for its throttled replicas, per second.",
         ),
     ),
 )
@@ -204,7 +204,7 @@ def show_changes(settings: Settings, target: Target, rows: list[dict[str, Any]])
                 shell_complete=complete_pairs)  # fmt: skip
 @click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Of a topic.")
 @click.option("--node", type=click.IntRange(min=0), metavar="ID", shell_complete=complete_nodes,
-              help="Of a node: throttles of its replication.")  # fmt: skip
+              help="Throttles of a node's replication.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
 @common_options
 @click.pass_context
@@ -236,7 +236,7 @@ def set_configs(
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=complete_configs)
 @click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Of a topic.")
 @click.option("--node", type=click.IntRange(min=0), metavar="ID", shell_complete=complete_nodes,
-              help="Of a node: throttles of its replication.")  # fmt: skip
+              help="Throttles of a node's replication.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
 @common_options
 @click.pass_context

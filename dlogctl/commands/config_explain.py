@@ -31,7 +31,7 @@ SOURCE_TEXTS = {
     "node": "set for this node at run time",
     "cluster": "set for the whole cluster",
     "file": "from the node's file",
-    "default": "the default: nobody has set it",
+    "default": "the default: it is not set",
 }
 
 

@@ -53,15 +53,15 @@ def for_people(row: dict[str, Any]) -> dict[str, Any]:
 @click.command(
     cls=ExampleCommand,
     examples=(
-        ("dlogctl config show", "What is set for the whole cluster."),
+        ("dlogctl config show", "Configs of the whole cluster."),
         ("dlogctl config show --topic events --all", "Also what stands at its default."),
-        ("dlogctl config show --node 1 -o wide", "What a node runs with, explained."),
+        ("dlogctl config show --node 1 -o wide", "Configuration of a node, explained."),
     ),
 )
 @click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Of a topic.")
 @click.option("--node", type=click.IntRange(min=0), metavar="ID", shell_complete=complete_nodes,
-              help="Of a node, as it runs.")  # fmt: skip
-@click.option("--all", "with_defaults", is_flag=True, help="What stands at its default too.")
+              help="Configuration of a running node.")  # fmt: skip
+@click.option("--all", "with_defaults", is_flag=True, help="Defaults too.")
 @common_options
 @click.pass_context
 def show(context: click.Context, topic: str | None, node: int | None, with_defaults: bool) -> int:
@@ -86,13 +86,13 @@ def show(context: click.Context, topic: str | None, node: int | None, with_defau
     examples=(
         ("dlogctl config get retention.ms --topic events", "The value and nothing else."),
         ("dlogctl config get flush.policy ack.default --topic events", "Several, as a table."),
-        ("dlogctl config get http.address --node 1", "What a node runs with."),
+        ("dlogctl config get http.address --node 1", "Configuration of a node."),
     ),
 )
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=complete_configs)
 @click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Of a topic.")
 @click.option("--node", type=click.IntRange(min=0), metavar="ID", shell_complete=complete_nodes,
-              help="Of a node, as it runs.")  # fmt: skip
+              help="Configuration of a running node.")  # fmt: skip
 @common_options
 @click.pass_context
 def get(context: click.Context, keys: tuple[str, ...], topic: str | None, node: int | None) -> int:

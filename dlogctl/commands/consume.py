@@ -128,9 +128,12 @@ def _size(_context: click.Context, _option: click.Parameter, text: str | None) -
     cls=ExampleCommand,
     examples=(
         ("dlogctl consume events", "All records, from the start to the present end."),
-        ("dlogctl consume events --from end --follow", "What is written from now on."),
+        ("dlogctl consume events --from end --follow", "Records from now on."),
         ("dlogctl consume events --from -10 -K ': ' --place", "The last ten of each partition."),
-        ("dlogctl consume events --from -15min -o json | jq .value", "Of the last minutes."),
+        (
+            "dlogctl consume events --from -15min -o json | jq .value",
+            "Records of the last minutes.",
+        ),
         ("dlogctl consume events -p 3 --from 4711 -n 1 --value-format hex", "One record."),
         ("dlogctl consume events --counts", "How many there are in each partition."),
     ),
@@ -142,7 +145,7 @@ def _size(_context: click.Context, _option: click.Parameter, text: str | None) -
 @click.option("--from", "start", metavar="PLACE", callback=_place, default="start",
               show_default=True, help=f"Where to begin: {FORMS}.")  # fmt: skip
 @click.option("--until", metavar="PLACE", callback=_place,
-              help="Where to end, exclusive; by default the end as it is now.")  # fmt: skip
+              help="End of the read, exclusive; by default the present end.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Go on at the end, until Ctrl-C.")
 @click.option("-n", "--count", "count_max", type=click.IntRange(min=1), metavar="NUMBER",
               help="End after so many records.")  # fmt: skip

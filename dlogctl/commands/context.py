@@ -166,8 +166,8 @@ def remove(context: click.Context, name: str) -> int:
 @context.command(
     cls=ExampleCommand,
     examples=(
-        ("dlogctl context show", "What commands would use now, and who says so."),
-        ("dlogctl context show prod", "What they would use with --context prod."),
+        ("dlogctl context show", "Settings that commands would use now, and their origin."),
+        ("dlogctl context show prod", "Settings with --context prod."),
     ),
 )
 @click.argument("name", required=False, shell_complete=complete_contexts)

@@ -5,7 +5,7 @@ import click
 from dlogctl.groups import LazyGroup
 
 COMMANDS = {
-    "list": ("dlogctl.commands.controller_show:list_controllers", "List who keeps the metadata."),
+    "list": ("dlogctl.commands.controller_show:list_controllers", "List the controllers."),
     "add": ("dlogctl.commands.controller_change:add", "Let a node vote on the metadata."),
     "remove": ("dlogctl.commands.controller_change:remove", "Let a node vote no longer."),
     "transfer": (

@@ -72,7 +72,10 @@ async def _metadata_address(client: BlockingClient, cluster: Cluster, node_id: i
     cls=ExampleCommand,
     examples=(
         ("dlogctl controller add 4", "Node 4, which follows the metadata so far, votes too."),
-        ("dlogctl controller add 4 --address n4:9093", "Where the others reach its metadata."),
+        (
+            "dlogctl controller add 4 --address n4:9093",
+            "Address of its metadata, for the other nodes.",
+        ),
         ("dlogctl controller add 4 --dry-run", "Could it?"),
     ),
 )

@@ -27,7 +27,7 @@ COLUMNS = (
 MEANINGS = (
     ("ROLE", "the controller is the voter that leads; observers follow and do not count"),
     ("END, LAG", "entries of the metadata's log that the node has, and how many it lacks"),
-    ("SILENT", "how much longer than the controller nobody has heard of it"),
+    ("SILENT", "time since any node heard of it, beyond the controller's"),
 )
 
 
@@ -94,7 +94,7 @@ def _show(document: dict[str, Any], settings: Settings, *, compact: bool) -> int
     "list",
     cls=ExampleCommand,
     examples=(
-        ("dlogctl controller list", "Who votes, who leads, how far each is."),
+        ("dlogctl controller list", "Voters, leader, and the progress of each."),
         ("dlogctl controller list -o wide --watch 1s", "With their directories, again and again."),
         ("dlogctl controller list -o json | jq .failures_tolerated", "For a script."),
     ),

@@ -40,7 +40,7 @@ LOG_COLUMNS = (
 MEANINGS = (
     ("LOGS", "partitions whose data lies in the directory"),
     ("LOG SIZE", "bytes of their records"),
-    ("DISK, FREE", "size of the file system and what is left of it"),
+    ("DISK, FREE", "size of the file system and its free space"),
     ("USED", "share of the file system that is taken, by whatever"),
     ("ERROR", "why the directory is out of service; its partitions are offline then"),
 )
@@ -139,7 +139,7 @@ def _show(
     cls=ExampleCommand,
     examples=(
         ("dlogctl log-dirs", "Every data directory: logs, sizes, free space, errors."),
-        ("dlogctl log-dirs --logs --topic events", "Where the partitions of a topic lie."),
+        ("dlogctl log-dirs --logs --topic events", "Places of the partitions of a topic."),
         ("dlogctl log-dirs --node 1 --watch 5s", "Watch a disk fill up."),
     ),
 )

@@ -176,7 +176,7 @@ def _report_leaders(node_id: int, left: _Left) -> list[str]:
         ("dlogctl node drain 2", "Its leaders move away; returns when it leads nothing."),
         ("dlogctl node drain 2 --replicas", "So that it can be removed: all its copies move."),
         ("dlogctl node drain 2 --no-wait", "Only say so; follow it with node list --watch."),
-        ("dlogctl node drain 2 --dry-run", "What would move, and what could not?"),
+        ("dlogctl node drain 2 --dry-run", "Preview: what would move, and what could not."),
     ),
 )
 @click.argument("node_ids", nargs=-1, required=True, type=click.IntRange(min=0), metavar="NODE...",

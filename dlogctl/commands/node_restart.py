@@ -16,11 +16,11 @@ from dlogctl.shell.completion import complete_nodes
 
 NAMES_SHOWN = 20
 LISTS = {
-    "would_go_offline": "nobody else is in sync: offline while the node is down",
+    "would_go_offline": "no other replica is in sync: offline while the node is down",
     "would_refuse_ack_all": "too few would be in sync: producers with ack all would have to wait",
     "could_lose_ack_leader": (
-        "led here: records with ack leader that nobody has copied yet are lost if the node does not"
-        " come back; a drain moves the leaders first"
+        "led here: uncopied records with ack leader are lost if the node does not"
+        " return; a drain moves the leaders first"
     ),
     "replication_factor_1": "one copy only, and it is here",
 }

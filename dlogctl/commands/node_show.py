@@ -152,7 +152,7 @@ def _show(found: dict[str, Any], settings: Settings, *, compact: bool) -> int:
 @click.command(
     cls=ExampleCommand,
     examples=(
-        ("dlogctl node describe 2", "What it is, what it leads and holds."),
+        ("dlogctl node describe 2", "Its state, its leaders and its replicas."),
         ("dlogctl node describe 2 -o json | jq '.partitions[] | select(.leads)'", "Its leaders."),
     ),
 )

@@ -20,7 +20,7 @@ COMMANDS = {
     ),
     "repair": (
         "dlogctl.commands.partition_repair:repair",
-        "Fetch a replica anew from its leader.",
+        "Replace a replica by a copy of its leader.",
     ),
     "reassignments": (
         "dlogctl.commands.partition_show:reassignments",
@@ -33,9 +33,9 @@ COMMANDS = {
     cls=LazyGroup,
     table=COMMANDS,
     examples=(
-        ("dlogctl partition list --leaderless", "What nobody leads."),
+        ("dlogctl partition list --leaderless", "Partitions without a leader."),
         ("dlogctl partition elect", "Preferred leaders for all partitions."),
-        ("dlogctl partition reassign events-0=2,3,1", "Where its replicas shall be."),
+        ("dlogctl partition reassign events-0=2,3,1", "New places of its replicas."),
     ),
 )
 def partition() -> None:

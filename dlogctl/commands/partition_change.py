@@ -83,7 +83,9 @@ def _tell(settings: Settings, outcomes: Mapping[Partition, WireError | None], do
     ),
 )
 @click.argument("names", nargs=-1, metavar="[TOPIC|PARTITION]...", shell_complete=complete_topics)
-@click.option("--unclean", is_flag=True, help="Any replica, where nobody leads; may lose records.")
+@click.option(
+    "--unclean", is_flag=True, help="Any replica, if there is no leader; may lose records."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before --unclean.")
 @common_options
 @click.pass_context
@@ -231,7 +233,7 @@ def _take_rate(
             "dlogctl partition reassign events-0=2,3,4 --wait --throttle 20MiB",
             "Not faster than that; the throttle goes with the command.",
         ),
-        ("dlogctl partition reassign --cancel events-0", "Back to where it was."),
+        ("dlogctl partition reassign --cancel events-0", "Back to the old replicas."),
         ("dlogctl partition reassign --cancel events", "All moves of a topic."),
     ),
 )

@@ -56,13 +56,13 @@ def _list(nodes: Sequence[int], separator: str = ", ") -> str:
 @click.command(
     cls=ExampleCommand,
     examples=(
-        ("dlogctl partition repair events-3 --node 2", "Node 2 fetches its replica anew."),
+        ("dlogctl partition repair events-3 --node 2", "Node 2 replaces its replica."),
         ("dlogctl partition repair events-3 --node 2 --dry-run", "Would it be safe?"),
     ),
 )
 @click.argument("name", metavar="PARTITION", shell_complete=complete_topics)
 @click.option("--node", type=click.IntRange(min=0), required=True, metavar="ID",
-              shell_complete=complete_nodes, help="Whose replica is fetched anew.")  # fmt: skip
+              shell_complete=complete_nodes, help="Node whose replica is replaced.")  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only say whether it would be done.")
 @common_options

@@ -71,8 +71,11 @@ def _chosen(view: ClusterView, names: tuple[str, ...]) -> list[Partition]:
     cls=ExampleCommand,
     examples=(
         ("dlogctl partition list", "All partitions."),
-        ("dlogctl partition list events --under-replicated", "Of one topic, what lacks copies."),
-        ("dlogctl partition list --node 2 --leaderless", "On node 2, what nobody leads."),
+        (
+            "dlogctl partition list events --under-replicated",
+            "Partitions of one topic that lack copies.",
+        ),
+        ("dlogctl partition list --node 2 --leaderless", "Partitions on node 2 without a leader."),
         (
             "dlogctl partition list --not-preferred -o json",
             "Led by another than the first replica.",
@@ -81,7 +84,7 @@ def _chosen(view: ClusterView, names: tuple[str, ...]) -> list[Partition]:
 )
 @click.argument("names", nargs=-1, metavar="[TOPIC|PARTITION]...", shell_complete=complete_topics)
 @click.option("--node", type=click.IntRange(min=0), help="Only what has a replica there.")
-@click.option("--leaderless", is_flag=True, help="Only what nobody leads.")
+@click.option("--leaderless", is_flag=True, help="Only partitions without a leader.")
 @click.option("--under-replicated", is_flag=True, help="Only what has copies out of sync.")
 @click.option(
     "--not-preferred", is_flag=True, help="Only what another than the first replica leads."
@@ -131,7 +134,7 @@ def list_partitions(
 @click.command(
     cls=ExampleCommand,
     examples=(
-        ("dlogctl partition reassignments", "What moves now."),
+        ("dlogctl partition reassignments", "Present moves."),
         ("dlogctl partition reassignments --watch --exit-when-done", "Wait until nothing does."),
     ),
 )

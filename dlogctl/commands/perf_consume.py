@@ -43,7 +43,7 @@ def _check_arrow(_context: click.Context, _option: click.Parameter, wanted: bool
     examples=(
         ("dlogctl perf consume bench", "From the start to the present end."),
         ("dlogctl perf consume bench --arrow", "The same as Arrow batches."),
-        ("dlogctl perf consume bench --from end --duration 30s", "What comes meanwhile."),
+        ("dlogctl perf consume bench --from end --duration 30s", "Records that come meanwhile."),
     ),
 )
 @click.argument("topic", shell_complete=complete_topics)

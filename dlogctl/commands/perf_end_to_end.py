@@ -48,7 +48,7 @@ PATIENCE_S = 30.0
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @click.option("-n", "--records", type=click.IntRange(min=1), metavar="NUMBER", help="How many.")
 @click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True,
-              metavar="NUMBER", help="Of the topic that is made when none is named.")  # fmt: skip
+              metavar="NUMBER", help="Partitions of a topic that it creates.")  # fmt: skip
 @sending_options
 @report_options
 @common_options

@@ -28,7 +28,7 @@ COMMANDS = {
     cls=LazyGroup,
     table=COMMANDS,
     examples=(
-        ("dlogctl pipeline archive events --to /srv/archive", "What is not archived yet."),
+        ("dlogctl pipeline archive events --to /srv/archive", "Records that are not archived yet."),
         ("dlogctl pipeline audit events archive:/srv/archive", "Is the archive the same?"),
         ("dlogctl pipeline replay /srv/archive --topic events --to events-2", "And back again."),
     ),

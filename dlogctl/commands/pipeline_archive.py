@@ -15,7 +15,7 @@ COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 @click.command(
     cls=ExampleCommand,
     examples=(
-        ("dlogctl pipeline archive events --to /srv/archive", "All that is not there yet."),
+        ("dlogctl pipeline archive events --to /srv/archive", "All new records."),
         ("dlogctl pipeline archive a b --to s3a://bucket/log --every 5min", "Again and again."),
         (
             "dlogctl pipeline archive events --to /srv/archive --metrics /run/metrics/archive.prom",
@@ -35,9 +35,9 @@ COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
               show_default=True,
               help="A task reads at most so many, and writes a file for each date.")  # fmt: skip
 @click.option("-z", "--compression", type=click.Choice(COMPRESSIONS), default="zstd",
-              show_default=True, help="Of the Parquet files.")  # fmt: skip
+              show_default=True, help="Compression of the Parquet files.")  # fmt: skip
 @click.option("--accept-loss", is_flag=True,
-              help="Go on where retention was faster, and note what is missing.")  # fmt: skip
+              help="Continue if retention was faster, and note the missing records.")  # fmt: skip
 @job_options
 @common_options
 @click.pass_context

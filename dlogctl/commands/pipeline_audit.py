@@ -68,7 +68,7 @@ def parse_place(text: str, topic: str | None) -> Place:
 @click.argument("left", metavar="PLACE")
 @click.argument("right", metavar="[PLACE]", required=False)
 @click.option("--topic", metavar="NAME",
-              help="Of an archive; by default as the other place says.")  # fmt: skip
+              help="Topic of an archive; by default that of the other place.")  # fmt: skip
 @click.option("--align", is_flag=True,
               help="Compare by how far records are from where each place begins.")  # fmt: skip
 @click.option("--ignore", multiple=True, type=click.Choice(FIELDS),

@@ -25,14 +25,17 @@ COLUMNS = (
     cls=ExampleCommand,
     examples=(
         ("dlogctl pipeline delays flights", "Delays of each airport and hour."),
-        ("dlogctl pipeline delays flights --window '1 day' -o tsv", "Of each day, as a table."),
+        (
+            "dlogctl pipeline delays flights --window '1 day' -o tsv",
+            "Delays of each day, as a table.",
+        ),
     ),
 )
 @click.argument("topic", shell_complete=complete_topics)
 @click.option("--window", default="1 hour", show_default=True, metavar="TIME",
               help="How long a window is, as Spark says it.")  # fmt: skip
 @click.option("--to", "folder", metavar="FOLDER",
-              help="Write Parquet there instead; what is there is replaced.")  # fmt: skip
+              help="Write Parquet there instead; existing files are replaced.")  # fmt: skip
 @job_options
 @common_options
 @click.pass_context

@@ -32,7 +32,7 @@ from dlogctl.shell.completion import complete_topics
               "default the names of both topics.")  # fmt: skip
 @click.option("-z", "--compression", default="none", show_default=True,
               type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
-              help="Of the batches that are sent.")  # fmt: skip
+              help="Compression of the sent batches.")  # fmt: skip
 @job_options
 @common_options
 @click.pass_context

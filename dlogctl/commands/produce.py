@@ -94,7 +94,7 @@ def _headers(_context: click.Context, _option: click.Parameter, given: tuple[str
 @click.option("-p", "--partition", type=click.IntRange(min=0), metavar="NUMBER",
               help="Into this partition; otherwise keys choose it, or chance.")  # fmt: skip
 @click.option("--acks", type=click.Choice(("none", "leader", "all")),
-              help="Who confirms; by default the topic's ack.default.")  # fmt: skip
+              help="Required acknowledgement; by default the topic's ack.default.")  # fmt: skip
 @click.option("-z", "--compression", type=click.Choice(sorted(CODECS)), default="none",
               show_default=True, help="Compress batches.")  # fmt: skip
 @click.option("--delivery-timeout", metavar="SECONDS", callback=take_seconds, default="120s",

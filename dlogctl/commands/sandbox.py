@@ -72,7 +72,7 @@ def _parse_overrides(
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where data, configurations and logs go; kept afterwards.",
+    help="Folder for data, configurations and logs; kept afterwards.",
 )
 @click.option(
     "--port",

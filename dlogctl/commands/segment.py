@@ -139,7 +139,7 @@ def _record_rows(file: File, from_offset: int, limit: int) -> Iterator[dict[str,
     examples=(
         ("dlogctl segment dump 00000000000000000000.log --limit 5", "The first five batches."),
         ("dlogctl segment dump 00000000000000000000.log --records --from 42", "Their records."),
-        ("dlogctl segment dump 00000000000000000000.idx", "What an index holds."),
+        ("dlogctl segment dump 00000000000000000000.idx", "Entries of an index."),
     ),
 )
 @click.argument("path", type=PATH)

@@ -69,14 +69,14 @@ DISK_COLUMNS = (
     Column("ERROR", "error"),
 )
 MEANINGS = (
-    ("leaderless", "partitions that nobody can write or read"),
+    ("leaderless", "partitions that no client can write or read"),
     ("under replicated", "partitions with replicas that lack something"),
     ("offline replicas", "partitions with replicas on nodes or disks that are out of service"),
     ("non preferred leader", "partitions led by another node than the one that should"),
     ("LOGS", "partitions whose data the node, or the directory, holds"),
     ("BEHIND", "what the node's replicas lack of their leaders, and for how long at most"),
     ("FLUSH, P99", "the node's flush policy, and what 99 % of its flushes take at most"),
-    ("SIZE, FREE, USED", "of the file system, whoever uses it"),
+    ("SIZE, FREE, USED", "of the file system, by all its users"),
 )
 
 

@@ -233,7 +233,7 @@ def _grow(
                 shell_complete=complete_topics)  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, change nothing.")
-@click.option("--if-exists", is_flag=True, help="A topic that is not there is no error.")
+@click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
 @common_options
 @click.pass_context
 def delete(

@@ -58,10 +58,10 @@ CONFIG_COLUMNS = (
 FIXED = "only "  # as `dlogd.metadata.state.config_values.only` says it
 INDENTED: dict[str, Any] = {"initial_indent": "    ", "subsequent_indent": "    "}
 MEANINGS = (
-    ("LEADER", "the node that takes writes and serves reads; none: nobody can do either"),
+    ("LEADER", "the node that takes writes and serves reads; none: neither is possible"),
     ("REPLICAS, ISR", "nodes that hold a copy, and those of them that have everything"),
-    ("ELIGIBLE", "nodes out of sync that hold all that was acknowledged, and may lead again"),
-    ("START", "first offset that can be read; what was before is deleted"),
+    ("ELIGIBLE", "nodes out of sync that hold all acknowledged records, and may lead again"),
+    ("START", "first readable offset; earlier records are deleted"),
     ("END", "offset that the next committed record will get"),
 )
 

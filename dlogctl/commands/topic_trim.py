@@ -79,7 +79,7 @@ def _place(_context: click.Context, _option: click.Parameter, text: str) -> Star
     cls=ExampleCommand,
     examples=(
         ("dlogctl topic trim events:3 --before 4711", "One partition, below an offset."),
-        ("dlogctl topic trim events --before -7d", "What is older than seven days."),
+        ("dlogctl topic trim events --before -7d", "Records older than seven days."),
         ("dlogctl topic trim events --before 2026-11-21T12:00 --dry-run", "How much is that?"),
         ("dlogctl topic trim events --before end --yes", "All records, without asking."),
     ),

@@ -35,13 +35,13 @@ _REPORT = (
 )  # fmt: skip
 _SENDING = (
     click.option("-s", "--size", type=click.IntRange(min=0), default=100, show_default=True,
-                 metavar="BYTES", help="Of each value."),
+                 metavar="BYTES", help="Bytes of each value."),
     click.option("-r", "--rate", type=click.FloatRange(min=0.1), metavar="NUMBER",
                  help="Records per second."),
     click.option("--keys", type=click.IntRange(min=1), metavar="NUMBER",
                  help="Give records one of so many keys, in turn; otherwise none."),
     click.option("--acks", type=click.Choice(("none", "leader", "all")),
-                 help="Who confirms; by default the topic's ack.default."),
+                 help="Required acknowledgement; by default the topic's ack.default."),
     click.option("-z", "--compression", default="none", show_default=True,
                  type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
                  help="Compress batches. Values are random letters: half of their size is left."),

@@ -54,7 +54,7 @@ _OPTIONS = (
     click.option("-K", "--key-delimiter", metavar="TEXT", callback=_delimiter,
                  help=r"Lines have a key, and this behind it; \t, \x1f and the like are escapes."),
     click.option("-D", "--delimiter", metavar="TEXT", callback=_delimiter, default=r"\n",
-                 show_default=True, help="What stands behind each record."),
+                 show_default=True, help="Text after each record."),
     click.option("--header-delimiter", metavar="TEXT", callback=_header_delimiter,
                  help="Lines begin with headers, name=value,name=value, and this behind them."),
     click.option("--null", "null_marker", metavar="TEXT",

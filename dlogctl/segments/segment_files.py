@@ -136,12 +136,12 @@ class _Walk:
             self._has_true_times = loaded.header.is_true
             if loaded.is_wrong:
                 self._report.complain(
-                    f"{suffix}: the checksum of its entries is wrong; nothing to do, dlogd makes it"
-                    " anew from the segment before it uses it"
+                    f"{suffix}: the checksum of its entries is wrong; nothing to do, dlogd rebuilds"
+                    " it from the segment before use"
                 )
             return found
         except ValueError as error:
-            self._report.remarks.append(f"no {suffix}: {error}; the next start makes it anew")
+            self._report.remarks.append(f"no {suffix}: {error}; the next start rebuilds it")
             return []
 
     def run(self, file: File) -> None:

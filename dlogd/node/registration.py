@@ -96,7 +96,7 @@ def _fitting(command: RegisterNode) -> RegisterNode:
         count = sum(len(numbers) for _, numbers in (*command.offline, *command.missing))
         raise InvalidRequestError(
             f"{count} replicas of this node are out of service or gone, more than a registration"
-            " can name: bring their data directories back, or start anew with another node.id"
+            " can name: bring their data directories back, or start again with another node.id"
         )
     log.warning("Registering without a proof: too many replicas cannot be proven")
     return shorter

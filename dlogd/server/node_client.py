@@ -48,7 +48,7 @@ class NodeAsker:
         node = self._image().nodes.get(node_id)
         known = None if node is None else topology.address_of(node, "")
         if known is None:
-            raise BrokerNotAvailableError(f"Nobody knows where node {node_id} is")
+            raise BrokerNotAvailableError(f"No node knows the address of node {node_id} is")
         address = Address(known.host, known.port)
         connection = await transport.connect(self._loop, address, self._options)
         try:

@@ -308,7 +308,7 @@ NODE_READY = MetricSpec(name="dlog_node_ready", kind="gauge", doc="1 when the no
 NODE_INFO = MetricSpec(
     name="dlog_node_info",
     kind="gauge",
-    doc="Always 1; who this node is.",
+    doc="Always 1; identity of this node.",
     labels=("version", "node_id", "cluster_id"),
 )
 

@@ -286,7 +286,7 @@ def test_a_topic_made_anew_is_not_put_behind_the_old_one(
     with pytest.raises(SparkSourceError, match=f"has no topic {log.topic}. See dlogctl topic list"):
         archive(spark, job_of(log, tmp_path))
     make_topic(log, 30)
-    with pytest.raises(SparkSourceError, match="deleted and made anew"):
+    with pytest.raises(SparkSourceError, match="deleted and recreated"):
         archive(spark, job_of(log, tmp_path))
 
 
@@ -331,7 +331,7 @@ def test_a_topic_made_anew_while_a_batch_is_written_is_not_archived(
         log.admin.delete_topic(log.topic)
         make_topic(log, 100)
 
-    with pytest.raises(SparkSourceError, match="deleted and made anew"):
+    with pytest.raises(SparkSourceError, match="deleted and recreated"):
         archive(spark, job_of(log, tmp_path), Watch("planned", 0, make_anew))
     assert manifests(tmp_path).all() == [] and left(tmp_path) == []
     # Nothing was archived yet: the new one may be.

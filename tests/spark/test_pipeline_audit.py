@@ -273,7 +273,7 @@ def test_a_topic_that_is_made_anew_under_an_audit_ends_it(spark: SparkSession, l
         log.admin.delete_topic(log.topic)
         make_topic(log, 10)
 
-    with pytest.raises(DataLossError, match="made anew while it was read"):
+    with pytest.raises(DataLossError, match="recreated while it was read"):
         audit(topic_side(spark, log), None, RULES, Watch("planned", 0, anew))
 
 

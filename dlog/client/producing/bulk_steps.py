@@ -28,7 +28,7 @@ class Append(Protocol):
 def check_same(accumulator: Accumulator, name: str, topic: TopicQueues | None) -> None:
     """Raise DlogError when `topic` is no more: its partitions were chosen for these records."""
     if accumulator.topic(name) is not topic:
-        raise DlogError(f"{name} was deleted and made anew while records were taken over")
+        raise DlogError(f"{name} was deleted and recreated while records were taken over")
 
 
 class Arrow(Protocol):

@@ -184,7 +184,7 @@ class Sender:
         linger_s = self._sending.linger_s
         for queue in list(accumulator.active):
             if queue.is_retired:
-                tell += self._outcomes.refuse([queue], "what was sent before it was not written")
+                tell += self._outcomes.refuse([queue], "records sent before it were not written")
             if queue.deadline_s() <= now_s:
                 trouble = self.errands.trouble(queue.topic)
                 tell += self._outcomes.expire(queue, now_s, trouble)
@@ -380,7 +380,7 @@ class Sender:
             retired = self._accumulator.update_topic(
                 view.name, len(view.partitions), available, topic_id=view.topic_id, acks=acks
             )
-            tell = self._outcomes.retire(retired, "the topic was deleted and made anew")
+            tell = self._outcomes.retire(retired, "the topic was deleted and recreated")
         if retired:
             log_event(logging.WARNING, "Topic was created again", topic=view.name, id=view.topic_id)
         self._tell(tell)

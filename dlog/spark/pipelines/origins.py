@@ -106,7 +106,7 @@ def _checked(topic: TopicView | None, name: str, settings: ClientSettings) -> To
         raise SparkSourceError(
             "DLOG_UNKNOWN_TOPIC_OR_PARTITION",
             f"The cluster at {settings.bootstrap} has no topic {name}.",
-            "See dlogctl topic list; what is written to must be created first.",
+            "See dlogctl topic list, and create the target first.",
         )
     if topic.error_code != NONE:
         error = error_for(topic.error_code)

@@ -58,7 +58,7 @@ class SettledEnds:
             raise SparkSourceError(
                 "DLOG_UNKNOWN_TOPIC_OR_PARTITION",
                 f"{gone[0].topic}-{gone[0].partition} is gone.",
-                "Somebody deleted the target: begin again with a new topic.",
+                "The target was deleted: begin again with a new topic.",
             )
         return committed
 

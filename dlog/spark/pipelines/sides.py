@@ -72,7 +72,7 @@ class TopicSide:
         if origin.topic_ids[self.topic] != self._topic_id:
             raise DataLossError(
                 "KAFKA_DATA_LOSS.PARTITIONS_DELETED",
-                f"Topic {self.topic} was deleted and made anew while it was read.",
+                f"Topic {self.topic} was deleted and recreated while it was read.",
                 "Run the audit again, of the new one.",
             )
         return {each.partition: each.start_offset for each in origin.partitions}

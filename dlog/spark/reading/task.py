@@ -106,7 +106,7 @@ def _undecodable(
         f"{_name(wanted)} could not be read: {type(error).__name__}: {error}.",
         f"Raise maxDecompressedBatchBytes, or read what is before and behind that batch ({places})."
         if isinstance(error, DecompressedTooLargeError)
-        else "The checksum is right, so a producer wrote what are no records: read what is before"
+        else "The checksum is right, so a producer wrote damaged records: read what is before"
         f" and behind that batch ({places}), or delete it.",
     )
 

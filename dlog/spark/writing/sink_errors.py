@@ -66,7 +66,7 @@ _CURES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
         "Such rows cannot be written: correct them, or filter them out.",
     ),
 )
-_OTHER_CURE = "See the nodes' logs. A repetition of the batch writes what is missing."
+_OTHER_CURE = "See the nodes' logs. A repetition of the batch writes the missing records."
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,7 @@ def _changed_configs(configs: Mapping[str, str], changes: Iterable[ConfigChange]
             raise InvalidRequestError(f"Config {change.key!r} is changed twice")
         touched.add(change.key)
         if change.compare and configs.get(change.key) != change.expected:
-            raise InvalidRequestError(f"Config {change.key!r} was changed by somebody else")
+            raise InvalidRequestError(f"Config {change.key!r} was changed by another client")
         if change.value is None:
             changed.pop(change.key, None)
         else:

@@ -137,7 +137,7 @@ def expect(own: Hello, other: Hello) -> None:
     if other.node_id < 0 or other.node_id == own.node_id:
         raise RefusedPeerError(f"it says that it is node {other.node_id}", Reason.IDENTITY)
     if own.wanted_id not in (-1, other.node_id) or other.wanted_id not in (-1, own.node_id):
-        raise RefusedPeerError(f"node {other.node_id} is not who was wanted", Reason.IDENTITY)
+        raise RefusedPeerError(f"node {other.node_id} is not the wanted node", Reason.IDENTITY)
 
 
 def same(one: bytes, other: bytes) -> bool:

@@ -13,7 +13,7 @@ AGAIN_S = 60.0
 BRIEF_S = 1.0
 """A connection that ended so soon came to nothing: the peer will try again at once."""
 NEVER_REACHED = "not reached yet"
-UNPROVEN = "reached, but it does not prove who it is"
+UNPROVEN = "reached, but it does not prove its identity"
 LOST = "the connection was lost"
 SENT_AWAY = (
     "reached, but it closes the connection at once: it may know another node with this node.id, or"

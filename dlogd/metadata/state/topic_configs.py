@@ -109,7 +109,7 @@ _OPAQUE = "batches are kept as the producer compressed them"
 _NO_TIERS = "there is no remote storage"
 _THROTTLED = (
     "Replicas as `partition:node,...`, or `*`, that {}"
-    " at no more than `{}.replication.throttled.rate`; who is in sync never waits."
+    " at no more than `{}.replication.throttled.rate`; replicas in sync never wait."
 )
 _NOT_COMPACTED = "Kept for compaction, which is not available in this version; no effect yet."
 

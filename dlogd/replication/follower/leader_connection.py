@@ -30,7 +30,7 @@ class Introduction(Protocol):
     def reply(self, payload: memoryview) -> bytes | None:
         """Take a frame of the leader; return the next one to send, None when it was the last.
 
-        Raises ProtocolError when the leader is not who was wanted.
+        Raises ProtocolError when the leader is not the wanted node.
         """
 
 

@@ -251,7 +251,7 @@ class LeaderFetcher:
         services = self._services
         address = services.address(self.leader_id)
         if address is None:
-            return ProtocolError(f"nobody knows where node {self.leader_id} is")
+            return ProtocolError(f"no node knows the address of node {self.leader_id} is")
         self._counters.connects_total += 1
         introduction = services.introduce(self.leader_id)
         link = LeaderConnection(self._loop, services.memory, introduction, self._taking.take)

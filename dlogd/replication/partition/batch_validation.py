@@ -197,7 +197,7 @@ def check_replicated(
         or size > end - start
         or fields[LAST_DELTA] < 0
     ):
-        raise CorruptMessageError("The leader sent what is no whole record batch")
+        raise CorruptMessageError("The leader sent an incomplete record batch")
     if not verify_crc(buffer, start, size):
         raise CorruptMessageError("The checksum of a batch from the leader does not fit its bytes")
     if not follows_on(fields, expected_offset):

@@ -313,7 +313,7 @@ class Partition:
         node_id = subscriber.progress.node_id
         earlier = self._subscribers.pop(node_id, None)
         if earlier is not None:
-            earlier.on_end(NotLeaderOrFollowerError("The node has subscribed anew"))
+            earlier.on_end(NotLeaderOrFollowerError("The node has subscribed again"))
         self._subscribers[node_id] = subscriber
         self._release(node_id)
 

@@ -95,7 +95,7 @@ class Planner:
         image = self._image
         topic_names.validate(topic.name)
         if topic.name == quorum.TOPIC:
-            raise TopicAuthorizationFailedError(f"Nobody may create a topic '{topic.name}'")
+            raise TopicAuthorizationFailedError(f"No client may create a topic '{topic.name}'")
         if topic.name in image.topics:
             raise TopicAlreadyExistsError(f"Topic '{topic.name}' already exists.")
         alike = topic_names.unified(topic.name)

@@ -132,7 +132,7 @@ def _expect_no_logs(claims: Sequence[Claim]) -> None:
     """Raise ConfigError where logs are without the metadata that says whose they are."""
     problems = [
         f"{claim.path} holds logs of node {claim.identity.node_id}, but there is no metadata:"
-        " correct metadata.directory, or restore what is in it; to begin anew, move"
+        " correct metadata.directory, or restore its files; to begin again, move"
         f" {claim.path}/{TOPICS} away"
         for claim in claims
         if claim.has_logs and claim.identity is not None

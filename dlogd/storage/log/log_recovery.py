@@ -260,7 +260,7 @@ class _Recovery:
         if following and is_whole and segment.end_offset == following[0]:
             return segment, False
         if segment.end_position < segment.mark:
-            raise self._damaged(file, segment, f"what was flushed reaches to {segment.mark}")
+            raise self._damaged(file, segment, f"flushed records reach to {segment.mark}")
         if following and self._has_data(following):
             self._judge_gap(file, segment, data_end, following[0])
         else:

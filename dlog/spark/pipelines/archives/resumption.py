@@ -52,7 +52,7 @@ def check_same_origin(last: Manifest | None, origin: Origin) -> None:
         if NO_TOPIC_ID not in (known, topic_id) and known != topic_id:
             raise SparkSourceError(
                 "DLOG_ARCHIVE_OF_ANOTHER_TOPIC",
-                f"Topic {topic} was deleted and made anew since it was archived: its offsets "
+                f"Topic {topic} was deleted and recreated since it was archived: its offsets "
                 f"began again (id {known} then, {topic_id} now).",
                 "Archive the new one into a folder of its own.",
             )

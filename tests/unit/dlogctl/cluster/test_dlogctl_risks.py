@@ -92,7 +92,7 @@ def test_what_forbids_a_restart_apart_from_the_node() -> None:
         (cluster_of(partition(0, (2, 3), (), leader=-1)), "t-0 have no leader"),
         (cluster_of(fine, voters=(1, 2)), "no quorum: of its voters only [2]"),
         (replace(cluster_of(fine), reassigning=[("t", 0)]), "t-0 are being reassigned"),
-        (replace(cluster_of(fine), quorum=None, quorum_problem="lost"), "nobody leads"),
+        (replace(cluster_of(fine), quorum=None, quorum_problem="lost"), "no controller leads"),
     ):
         found = risks_of(cluster, 1)
         assert not found.may_restart

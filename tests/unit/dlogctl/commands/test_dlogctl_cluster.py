@@ -251,11 +251,11 @@ def test_a_lost_quorum_is_told(ctl: Ctl, world: World) -> None:
     world.quorum.state = replace(world.quorum.state, leader_id=None)
     lost = ctl("controller list")
     assert lost.code == 1
-    assert "who keeps the metadata is not known" in lost.err
+    assert "the controllers are unknown" in lost.err
     assert "bring controllers back" in lost.err
     sick = ctl("status")
     assert sick.code == 10
-    assert "nobody leads the metadata: " in sick.out
+    assert "no controller leads: " in sick.out
     document = json.loads(ctl("status -o json").out)
     assert document["controller"] is None
     assert {each["role"] for each in document["nodes"]} == {None}, "nobody knows"

@@ -148,7 +148,7 @@ def test_indexes_that_do_not_fit_are_told(ctl: Ctl, folder: Path) -> None:
     code, _, error = ctl("check", folder)
     assert code == 10
     assert "index: the batch at position" in error
-    assert ".idx: the checksum of its entries is wrong; nothing to do, dlogd makes it anew" in error
+    assert ".idx: the checksum of its entries is wrong; nothing to do, dlogd rebuilds" in error
     damage(folder / file_name(0, ".tdx"), 48)
     error = ctl("check", folder)[2]
     assert "time index: the largest timestamp below" in error
@@ -157,7 +157,7 @@ def test_indexes_that_do_not_fit_are_told(ctl: Ctl, folder: Path) -> None:
     (folder / file_name(0, ".tdx")).write_bytes(b"nonsense")
     code, _, error = ctl("check", folder / file_name(0))
     assert code == 0
-    assert error.count("the next start makes it anew") == 2
+    assert error.count("the next start rebuilds it") == 2
 
 
 def test_a_partition_or_a_data_directory_is_dumped_and_checked(ctl: Ctl, folder: Path) -> None:

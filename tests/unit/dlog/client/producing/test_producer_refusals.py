@@ -61,7 +61,7 @@ def test_a_partition_without_gaps_takes_nothing_behind_what_was_refused() -> Non
                     await asyncio.wait_for(each, 10)
             before = world.seen(ApiKey.PRODUCE)
             later = await producer.send_many("t", [b"c", b"d"], partition=0)
-            with pytest.raises(RefusedError, match="what was sent before it was not written"):
+            with pytest.raises(RefusedError, match="records sent before it were not written"):
                 await asyncio.wait_for(later, 10)
             await asyncio.wait_for(producer.flush(), 10)
             assert world.seen(ApiKey.PRODUCE) == before

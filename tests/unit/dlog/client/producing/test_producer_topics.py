@@ -151,7 +151,7 @@ def test_many_keyed_records_on_their_way_do_not_go_where_the_old_topic_had_them(
     )
     append.advance(0.0)
     scene.know(3, NEW)
-    with pytest.raises(DlogError, match="u was deleted and made anew"):
+    with pytest.raises(DlogError, match="u was deleted and recreated"):
         append.advance(0.0)
 
 

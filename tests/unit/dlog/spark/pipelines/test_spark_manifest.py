@@ -209,7 +209,7 @@ def test_another_cluster_or_another_life_of_a_topic_is_refused() -> None:
     check_same_origin(last, origin("", NO_TOPIC_ID))
     with pytest.raises(SparkSourceError, match=r"DLOG_ARCHIVE_OF_ANOTHER_CLUSTER.*cluster c1"):
         check_same_origin(last, origin("c2", TOPIC_ID))
-    told = r"DLOG_ARCHIVE_OF_ANOTHER_TOPIC.*deleted and made anew"
+    told = r"DLOG_ARCHIVE_OF_ANOTHER_TOPIC.*deleted and recreated"
     with pytest.raises(SparkSourceError, match=told):
         check_same_origin(last, origin("c1", TOPIC_ID.replace("6", "7")))
 
