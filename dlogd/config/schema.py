@@ -100,8 +100,8 @@ class Config:
         "listeners",
         keys.ADDRESSES,
         "127.0.0.1:9092",
-        "Where clients connect. On loopback until told otherwise, since nothing is encrypted yet. "
-        "`[::]` listens to IPv6 and IPv4, `0.0.0.0` to IPv4 alone. Port 0 lets the system choose.",
+        "Addresses for clients. The default is loopback, because nothing is encrypted yet. `[::]` "
+        "listens to IPv6 and IPv4, `0.0.0.0` to IPv4 alone. With port 0 the system chooses.",
     )
     advertised: AdvertisedConfig = section(AdvertisedConfig)
     http: HttpConfig = section(HttpConfig)

@@ -162,8 +162,8 @@ _KEYS = (
     # Durability.
     _from_node(
         "flush.policy", "flush.policy", _CHOICES_OF_FLUSH, "flush.policy",
-        "When what is appended is brought to stable storage: always (before it is acknowledged), "
-        "interval, never.",
+        "When appended records are flushed: `always` (before the acknowledgement), `interval`, "
+        "`never`.",
     ),
     _from_node(
         "flush.interval.ms", "flush.interval.ms", long(1), "flush.interval",
