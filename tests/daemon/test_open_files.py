@@ -63,7 +63,7 @@ def test_logs_wait_for_descriptors_and_go_on(tmp_path: Path) -> None:
                         refused += 1
                         assert error.retriable, error
             assert refused, "the limit was felt"
-            assert "waits for descriptors" in node.log
+            assert "waiting for descriptors" in node.log
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (old, hard))
             for partition in range(PARTITION_COUNT):
                 for _ in range(50):

@@ -242,7 +242,7 @@ def test_bit_flip_in_the_middle_of_flushed_data() -> None:
         # Beyond the last index entry: what is before it is the scrub's.
         flip(directory, LOG_0, end - 250)
         text = await refused(host)
-        assert LOG_0 in text and "flushed reaches to" in text and "out of service" in text
+        assert LOG_0 in text and "flushed records reach to" in text and "out of service" in text
 
     run_virtual(scenario)
 
@@ -317,7 +317,7 @@ def test_file_cut_below_the_flushed_mark() -> None:
         file = directory.open(LOG_0)
         file.truncate(end - 40)
         file.sync()
-        assert "flushed reaches to" in await refused(host)
+        assert "flushed records reach to" in await refused(host)
 
     run_virtual(scenario)
 
