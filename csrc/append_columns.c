@@ -213,7 +213,7 @@ push_row(RecordBuffer *self, TableView *table, Py_ssize_t row)
         memcpy(&number, (const char *)table->timestamps.buf + 8 * row, sizeof number);
         timestamp_ms = number;
         if (!is_timestamp(timestamp_ms)) {
-            PyErr_Format(PyExc_ValueError, "%lld is no timestamp in ms", timestamp_ms);
+            PyErr_Format(PyExc_ValueError, "%lld is not a timestamp in ms", timestamp_ms);
             return -1;
         }
     }

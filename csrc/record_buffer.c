@@ -22,7 +22,7 @@ check_timestamp(PyObject *object, long long *timestamp_ms)
         return -1;
     }
     if (overflow || !is_timestamp(*timestamp_ms)) {
-        PyErr_Format(PyExc_ValueError, "%S is no timestamp in ms", object);
+        PyErr_Format(PyExc_ValueError, "%S is not a timestamp in ms", object);
         return -1;
     }
     return 0;

@@ -49,7 +49,7 @@ class Outgoing:
         for request in self._requests:
             if request.deadline <= now and not request.is_over:
                 request.is_over = True
-                request.on_error(RequestTimedOutError("the node takes no bytes"))
+                request.on_error(RequestTimedOutError("the node stopped reading"))
 
     def _look(self, transport: asyncio.WriteTransport | None) -> None:
         if transport is not None and transport.get_write_buffer_size():

@@ -277,18 +277,18 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = None
         now = max(deadline, self._loop.time())  # timers may fire early by the clock's resolution
         if not self._writable and self._stalled_at <= now:
-            self._fail(DisconnectedError(f"{self.address} takes no bytes"))
+            self._fail(DisconnectedError(f"{self.address} stopped reading"))
             return
         due = self._pipeline.expire(now)
         for request in due.unsent:
-            late = RequestTimedOutError(f"no free place on the connection to {self.address}")
+            late = RequestTimedOutError(f"too many requests in flight to {self.address}")
             late.was_sent = False
             self._refuse(request, late)
         message = f"no answer from {self.address} in time"
         for request in due.unanswered:
             self._refuse(request, RequestTimedOutError(message))
         if due.is_stuck:
-            self._fail(DisconnectedError(f"connection to {self.address} given up: {message}"))
+            self._fail(DisconnectedError(f"closed the connection to {self.address}: {message}"))
             return
         if (upcoming := self._pipeline.next_deadline(now)) is not None:
             self._watch(upcoming)
@@ -344,10 +344,10 @@ class Connection(asyncio.BufferedProtocol):
             for frame in self._receiver.received(nbytes):
                 self._on_frame(frame)
         except ProtocolError as error:
-            self._fail(ProtocolError(f"{self.address} sent nonsense: {error}"))
+            self._fail(ProtocolError(f"{self.address} sent invalid data: {error}"))
             return
         if (first := self._pipeline.first_deadline) is not None:
-            self._watch(first)  # it may have got its time anew
+            self._watch(first)  # its deadline may have been extended
         self._start_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -132,7 +132,7 @@ def _run(arguments: Sequence[str]) -> int:
     except click.UsageError as error:
         return _usage(error)
     except click.Abort:
-        _complain("given up")
+        _complain("interrupted")
         return exit_codes.FAILURE
     except click.ClickException as error:
         _complain(error.format_message())
@@ -173,7 +173,7 @@ def _tell_briefly(
 ) -> None:
     """Say in one line what nobody expected."""
     if issubclass(kind, KeyboardInterrupt):
-        _complain("given up")
+        _complain("interrupted")
         return
     _complain(
         f"an error in dlogctl itself, {kind.__name__}: {error}; run it again with {DEBUG} and "

@@ -47,7 +47,7 @@ def check_name(name: str) -> str:
     """Return `name`; raise click.BadParameter when no context may be called so."""
     if not _NAME.fullmatch(name):
         raise click.BadParameter(
-            f"{name!r} is no name for a context: letters, digits, '.', '_' and '-' make one"
+            f"{name!r} is not a name of a context; use letters, digits, '.', '_' and '-'"
         )
     return name
 
@@ -106,7 +106,7 @@ def load_contexts(path: Path) -> Contexts:
     except FileNotFoundError:
         return Contexts(path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ContextError(f"{path}: cannot be read: {reason}") from None
     try:
         document = importlib.import_module("dlogd.config.plain_yaml").load(text)

@@ -36,7 +36,7 @@ def parse_seconds(text: str) -> float:
     """Parse `2`, `2s`, `500ms`, `1min`; raise ValueError with a message for people."""
     found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min)?", text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no time: 2, 2s, 500ms and 1min are")
+        raise ValueError(f"{text!r} is not a duration; examples: 2, 2s, 500ms, 1min")
     seconds = float(found[1]) * _UNITS_S[found[2]]
     if seconds < TIMEOUT_S_MIN:
         raise ValueError(f"{text!r} is below {TIMEOUT_S_MIN} s")

@@ -148,7 +148,7 @@ class RecordBuffer:
 
 def _check_timestamp(timestamp_ms: int) -> None:
     if not -1 <= operator.index(timestamp_ms) <= _TIMESTAMP_MS_MAX:
-        raise ValueError(f"{timestamp_ms} is no timestamp in ms")
+        raise ValueError(f"{timestamp_ms} is not a timestamp in ms")
 
 
 def _timestamps(timestamps: Buffer | int, stop: int) -> Sequence[int]:

@@ -95,7 +95,7 @@ class Admin(ClusterAdmin, RecordsAdmin):
         view = await self.describe_topics([name])
         topic = view.topics.get(name)
         if topic is None:
-            raise ProtocolError(f"the answer does not tell about topic {name}")
+            raise ProtocolError(f"the response lacks topic {name}")
         raise_for(topic.error_code, name)
         return topic
 

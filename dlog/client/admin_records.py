@@ -43,7 +43,7 @@ class RecordsAdmin(AdminSession):
         """
         for key, offset in before.items():
             if offset < 0:
-                raise ValueError(f"{key}: {offset} is no offset")
+                raise ValueError(f"{key}: {offset} is not an offset")
         some = asyncio.Semaphore(TRIMS_AT_ONCE)
 
         async def one(key: TopicPartition, offset: int) -> int | DlogError:

@@ -11,6 +11,7 @@ from dlog.offset_specs import EARLIEST, LATEST
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017
 _OFFSET_MAX = 2**63 - 1
+_FORMS = 'give "earliest", "latest", an offset or a time'
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Timestamp:
 
     def __post_init__(self) -> None:
         if not 0 <= self.timestamp_ms <= _OFFSET_MAX:
-            raise ValueError(f"{self.timestamp_ms} is no time since 1970 in milliseconds")
+            raise ValueError(f"{self.timestamp_ms} is not a time since 1970 in milliseconds")
 
 
 Start = Literal["earliest", "latest"] | int | datetime | Timestamp
@@ -36,10 +37,10 @@ def query_timestamp(start: Start) -> int | None:
     For a negative number this is the end; see `place`. Raises ValueError for what is no start.
     """
     if isinstance(start, bool):
-        raise ValueError(f"{start!r} is no place to start")
+        raise ValueError(f"{start!r} is not a start: {_FORMS}")
     if isinstance(start, int):
         if not -_OFFSET_MAX <= start <= _OFFSET_MAX:
-            raise ValueError(f"{start} is no offset")
+            raise ValueError(f"{start} is not an offset")
         return LATEST if start < 0 else None
     if isinstance(start, Timestamp):
         return start.timestamp_ms
@@ -51,7 +52,7 @@ def query_timestamp(start: Start) -> int | None:
         return EARLIEST
     if start == "latest":
         return LATEST
-    raise ValueError(f'{start!r} is no place to start: "earliest", "latest", an offset or a time')
+    raise ValueError(f"{start!r} is not a start: {_FORMS}")
 
 
 def needs_earliest(start: Start) -> bool:

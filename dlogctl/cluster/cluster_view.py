@@ -60,7 +60,7 @@ class Cluster:
         if node_id not in self.nodes:
             there = ", ".join(map(str, self.nodes))
             raise click.ClickException(
-                f"the cluster has no node {node_id}; there are: {there}; see: dlogctl node list"
+                f"the cluster has no node {node_id}; its nodes: {there}; see: dlogctl node list"
             )
         return self.nodes[node_id]
 

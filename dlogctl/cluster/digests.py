@@ -67,7 +67,7 @@ def compare(answers: Mapping[int, Answer], leader: int) -> list[Finding]:
         if each.get("error") is not None:
             found.append(Finding(node=node, what="failed", reason=str(each["error"])))
         elif each["next"] != answers[leader].get("next", each["next"]):
-            reason = f"tells only of offsets up to {each['next']}"
+            reason = f"reports only offsets up to {each['next']}"
             found.append(Finding(node=node, what="failed", reason=reason))
         for first, following in each.get("damaged", ()):
             found.append(

@@ -46,7 +46,7 @@ async def get_json(address: Address, target: str, timeout_s: float) -> dict[str,
     except (ValueError, IndexError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ProtocolError(f"what answers at {page} is no dlogd")
+        raise ProtocolError(f"the server at {page} is not dlogd")
     return found
 
 
@@ -84,7 +84,7 @@ async def http_address(client: BlockingClient, node: NodeView) -> Address:
 def _http_address(node: NodeView, configs: Mapping[str, str]) -> Address:
     value = configs.get(HTTP_ADDRESS)
     if not value:
-        raise DlogError("it does not tell its http.address")
+        raise DlogError("it reports no http.address")
     try:
         address = Address.parse(value)
     except ValueError as error:
@@ -121,12 +121,12 @@ async def ask_node(
         note = f"node {node.node_id} does not answer: {error}"
         return Asked(note=note, is_reachable=False)
     except DlogError as error:
-        note = f"node {node.node_id} tells no details: {error}"
+        note = f"node {node.node_id} reports no details: {error}"
         return Asked(note=note, throttles=throttles)
     try:
         status = await get_status(address, settings.timeout_s)
     except DlogError as error:
-        note = f"node {node.node_id} tells no details: {error}"
+        note = f"node {node.node_id} reports no details: {error}"
         return Asked(str(address), note=note, throttles=throttles)
     return Asked(str(address), status, throttles=throttles)
 

@@ -32,6 +32,6 @@ def parse_place(text: str, now_ms: int) -> Start:
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:
-        raise ValueError(f"{text!r} is no place in a log: {FORMS} are") from None
+        raise ValueError(f"{text!r} is not a place in a log; valid forms: {FORMS}") from None
     # Without a zone it is the time of the clock on the wall here.
     return Timestamp(max(0, round(moment.astimezone().timestamp() * 1000)))

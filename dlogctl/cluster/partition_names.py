@@ -61,8 +61,8 @@ def parse_nodes(text: str) -> Sequence[int]:
     """Parse `1,2,3`; raise ValueError with a message for people."""
     words = [word.strip() for word in text.split(",")]
     if not all(_NODE_ID.fullmatch(word) for word in words):
-        raise ValueError(f"{text!r} is no list of node ids, such as 1,2,3")
+        raise ValueError(f"{text!r} is not a list of node ids, such as 1,2,3")
     nodes = [int(word) for word in words]
     if max(nodes) > INT32_MAX:
-        raise ValueError(f"{max(nodes)} is no node id: the largest is {INT32_MAX}")
+        raise ValueError(f"{max(nodes)} is not a node id; the largest is {INT32_MAX}")
     return nodes

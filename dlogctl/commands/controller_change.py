@@ -148,12 +148,12 @@ def _check_removal(cluster: Cluster, node_id: int) -> None:
     voters = [each.node_id for each in quorum.voters]
     if node_id not in voters:
         raise click.ClickException(
-            f"node {node_id} is no voter; these are: {_listed(voters)};"
+            f"node {node_id} is not a voter; the voters are: {_listed(voters)};"
             " see: dlogctl controller list"
         )
     if len(voters) == 1:
         raise click.ClickException(
-            f"node {node_id} is the only voter: without it nothing is known of the cluster;"
+            f"node {node_id} is the only voter, and the cluster's metadata cannot lose it;"
             " add another one first: dlogctl controller add NODE"
         )
     left = _healthy(quorum, without=node_id)
@@ -263,6 +263,6 @@ def _target(cluster: Cluster, quorum: QuorumView, wanted: int | None) -> int:
             f" can are {_listed(others)}; see: dlogctl node list"
         )
     raise click.ClickException(
-        f"node {wanted} is no healthy voter; those beside the controller are {_listed(others)};"
+        f"node {wanted} is not a healthy voter; the others are {_listed(others)};"
         " see: dlogctl controller list"
     )

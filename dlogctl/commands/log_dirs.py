@@ -58,7 +58,7 @@ async def _gather(client: BlockingClient, nodes: tuple[int, ...]) -> Found:
     for node_id in nodes:
         if node_id not in view.nodes:
             there = ", ".join(map(str, sorted(view.nodes)))
-            raise click.ClickException(f"the cluster has no node {node_id}; there are: {there}")
+            raise click.ClickException(f"the cluster has no node {node_id}; its nodes: {there}")
 
     async def ask(node_id: int) -> Sequence[LogDirView] | str:
         try:

@@ -133,7 +133,7 @@ def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> list[
     if left.headless:
         found.append(
             f"node {node_id} keeps {format_count(len(left.headless), 'replica')} of which there is"
-            f" nobody to copy from, for nobody leads: {_names(left.headless)}; bring a node back"
+            f" no leader to copy from: {_names(left.headless)}; bring a node back"
             " that was in sync, see: dlogctl partition list --leaderless"
         )
     if left.stuck and drain is Drain.REPLICAS:
@@ -242,8 +242,7 @@ def _check_takers(cluster: Cluster, node_ids: Sequence[int]) -> None:
     ]
     if not takers:
         raise click.ClickException(
-            "no other node is up and not drained: there is nobody to move anything to; see: dlogctl"
-            " node list"
+            "no other node is up and undrained, so nothing can move; see: dlogctl node list"
         )
 
 
@@ -258,9 +257,9 @@ def _rehearse(
         if output.for_people:
             say(f"node {node_id}: {format_count(len(left.movable), str(kind)[:-1])} would move")
             if left.stuck:
-                say(f"node {node_id}: nobody else can {verb} {_names(left.stuck)}")
+                say(f"node {node_id}: no other node can {verb} {_names(left.stuck)}")
             if left.headless:
-                say(f"node {node_id}: nobody leads {_names(left.headless)}")
+                say(f"node {node_id}: no node leads {_names(left.headless)}")
         remains = left.headless + left.stuck
         rows.append({"node": node_id, "result": "would be drained", "left": remains})
     if not output.for_people:
@@ -322,7 +321,7 @@ def undrain(context: click.Context, node_ids: tuple[int, ...]) -> int:
         moving = client.run(client.admin.list_reassignments)
     if on := [f"{m.topic}-{m.partition}" for m in moving if set(node_ids) & set(m.removing)]:
         say(
-            f"moves that have begun go on: {_names(on)}; end them: dlogctl partition reassign"
+            f"moves in progress continue: {_names(on)}; to end them: dlogctl partition reassign"
             " --cancel, see: dlogctl partition reassignments",
             err=True,
         )

@@ -186,7 +186,7 @@ def _unmoved(topic: TopicView, number: int, wanted: Sequence[int]) -> WireError 
         return None
     where = ",".join(map(str, found))
     return NoReassignmentInProgressError(
-        f"the move was cancelled, or another one took its place: the replicas are {where}"
+        f"the move was cancelled or replaced by another one; the replicas are {where}"
     )
 
 
@@ -231,7 +231,7 @@ def _take_rate(
         ("dlogctl partition reassign --file plan.json --wait", "Many, as Kafka's tool takes them."),
         (
             "dlogctl partition reassign events-0=2,3,4 --wait --throttle 20MiB",
-            "Not faster than that; the throttle goes with the command.",
+            "Upper bound of the copy rate; removed when the command ends.",
         ),
         ("dlogctl partition reassign --cancel events-0", "Back to the old replicas."),
         ("dlogctl partition reassign --cancel events", "All moves of a topic."),
@@ -260,11 +260,11 @@ def reassign(
     A throttle holds for each node, and is taken back when the command ends.
     """
     if rate is not None and not wait:
-        raise click.UsageError("--throttle goes with --wait, which takes it back", context)
+        raise click.UsageError("--throttle needs --wait, which removes it in the end", context)
     if not moves and file is None:
         raise click.UsageError("nothing to move: give PARTITION=NODE,NODE,... or --file", context)
     if cancel and (file is not None or wait or any("=" in each for each in moves)):
-        raise click.UsageError("--cancel goes with names of partitions or topics only", context)
+        raise click.UsageError("--cancel accepts only names of partitions or topics", context)
     settings = settings_of(context)
     with connected(settings) as client:
         view = client.run(client.admin.describe_topics)

@@ -32,7 +32,7 @@ def refusal(partition: Partition, state: PartitionView, node: int, min_isr: int)
     if node not in state.replicas:
         return f"{name} has no replica on node {node}, only on {_list(state.replicas)}"
     if state.leader < 0:
-        return f"nobody leads {name}: there is nobody to fetch it from"
+        return f"no node leads {name}, so the replica cannot be fetched again"
     if state.leader == node:
         others = [each for each in state.replicas if each != node]
         order = _list([*others, node], ",")
@@ -82,20 +82,21 @@ def repair(context: click.Context, name: str, node: int, yes: bool, dry_run: boo
         if why_not is not None:
             raise click.ClickException(why_not)
         if dry_run:
-            say(f"{name_of(key)}: node {node} would fetch its replica anew")
+            say(f"{name_of(key)}: node {node} would delete and refetch its replica")
             return exit_codes.OK
         if not yes:
-            confirm(f"Delete the replica of {name_of(key)} on node {node} and fetch it anew?")
+            confirm(f"Delete the replica of {name_of(key)} on node {node} and fetch it again?")
         # Told before: whatever ends this process, the partition must not stay without the replica.
         say(
-            f"{name_of(key)}: node {node} gives its replica up, then fetches it anew; if this ends"
-            f" before: dlogctl partition reassign {name_of(key)}={_list(state.replicas, ',')}",
+            f"{name_of(key)}: node {node} deletes its replica, then fetches it again; if this"
+            " command is interrupted:"
+            f" dlogctl partition reassign {name_of(key)}={_list(state.replicas, ',')}",
             err=True,
         )
         _assign(client, key, [each for each in state.replicas if each != node])
         _until(client, key, lambda state: node not in state.replicas)
         _until_deleted(client, key, node)
-        say(f"{name_of(key)}: the replica on node {node} is gone; fetching it anew", err=True)
+        say(f"{name_of(key)}: the replica on node {node} is deleted; fetching it again", err=True)
         _assign(client, key, state.replicas)
         _until(client, key, lambda state: node in state.isr)
     say(f"{name_of(key)}: the replica on node {node} is in sync")

@@ -37,13 +37,13 @@ def parse_place(text: str, topic: str | None) -> Place:
     """Parse one side; raise click.UsageError."""
     if text.startswith(ARCHIVE):
         if text == ARCHIVE:
-            raise click.UsageError(f"{text} names no folder: a place is {FORMS}")
+            raise click.UsageError(f"{text} names no folder; valid forms: {FORMS}")
         if topic is None:
-            raise click.UsageError(f"{text}: which topic of it? Name it with --topic")
+            raise click.UsageError(f"{text}names no topic of the archive; give --topic")
         return Place(topic, "", text.removeprefix(ARCHIVE))
     name, _, bootstrap = text.partition("@")
     if not name:
-        raise click.UsageError(f"{text!r} names no topic: a place is {FORMS}")
+        raise click.UsageError(f"{text!r} names no topic; valid forms: {FORMS}")
     try:
         topic_names.validate(name)
     except InvalidTopicError as error:

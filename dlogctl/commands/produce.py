@@ -99,7 +99,7 @@ def _headers(_context: click.Context, _option: click.Parameter, given: tuple[str
               show_default=True, help="Compress batches.")  # fmt: skip
 @click.option("--delivery-timeout", metavar="SECONDS", callback=take_seconds, default="120s",
               show_default=True, help="When to give a record up.")  # fmt: skip
-@click.option("--skip-invalid", is_flag=True, help="Go on after lines that are no records.")
+@click.option("--skip-invalid", is_flag=True, help="Continue after lines that are not records.")
 @click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong.")
 @record_options
 @common_options
@@ -194,7 +194,7 @@ def _pump(producer: Producer, run: _Run, splitter: LineSplitter, interrupts: Int
         run.error = f"line {run.line}: {error}"
         run.is_unreachable = isinstance(error, TransportError)
     except KeyboardInterrupt:
-        run.error = f"line {run.line}: given up, it is not known whether written"
+        run.error = f"line {run.line}: interrupted; it may have been written"
     finally:
         _finish(producer, run, interrupts)
 
@@ -231,7 +231,7 @@ def _send(producer: Producer, run: _Run, line: bytes) -> None:
 def _finish(producer: Producer, run: _Run, interrupts: Interrupts) -> None:
     """Wait until all outcomes are known; a second Ctrl-C takes those that are not as unknown."""
     if interrupts.count == 1 and is_terminal(sys.stderr):
-        say("waiting for acknowledgements; Ctrl-C again gives up", err=True)
+        say("waiting for acknowledgements; Ctrl-C again stops the wait", err=True)
     try:
         producer.close(timeout_ms=0 if interrupts.count > 1 else None)
     except KeyboardInterrupt:

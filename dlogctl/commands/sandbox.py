@@ -57,7 +57,7 @@ def _parse_overrides(
         ("dlogctl sandbox --dir ~/dlog-sandbox", "A node on port 9092."),
         (
             "dlogctl sandbox --dir ~/dlog-sandbox --port 0",
-            "On whatever port is free; it tells which.",
+            "Use any free port and print it.",
         ),
         ("dlogctl sandbox --dir ~/dlog-sandbox --nodes 3", "A cluster of three nodes."),
         (
@@ -201,7 +201,7 @@ def _why_unreachable(directory: Path) -> str:
     if control.is_claimed(directory):
         stop = "press Ctrl-C where it runs" if pid is None else f"kill {pid}"
         return (
-            f"the sandbox in {directory} runs{_in_brackets(pid)}, but nobody answers at "
+            f"the sandbox in {directory} runs{_in_brackets(pid)}, but no node answers at "
             f"{directory / CONTROL_SOCKET}: was it removed? Its daemons serve on. To restart "
             f"nodes again, stop it ({stop}; data stays) and {start}"
         )

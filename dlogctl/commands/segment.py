@@ -206,7 +206,7 @@ def _dump_index(output: Output, place: SegmentPath) -> None:
 
 def _check(place: SegmentPath) -> SegmentReport:
     if not place.directory.exists(file_name(place.base_offset)):
-        raise click.UsageError(f"{place.path} has no .log file beside it")
+        raise click.UsageError(f"{place.path} has no .log file in its directory")
     return check_segment(place.directory, place.base_offset, place.next_base)
 
 

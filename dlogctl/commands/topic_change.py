@@ -71,7 +71,7 @@ def _take_nodes(
 )  # fmt: skip
 @click.option("--assign", "assignments", multiple=True, metavar="NODE,...", callback=_take_nodes,
               help="Nodes of a partition, preferred leader first; once for each.")  # fmt: skip
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there is no error.")
+@click.option("--if-not-exists", is_flag=True, help="An existing topic is not an error.")
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
 @common_options
 @click.pass_context
@@ -233,7 +233,7 @@ def _grow(
                 shell_complete=complete_topics)  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, change nothing.")
-@click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
+@click.option("--if-exists", is_flag=True, help="A missing topic is not an error.")
 @common_options
 @click.pass_context
 def delete(

@@ -3,11 +3,11 @@
     {"topic": "t", "partition": 0, "offset": 7, "timestamp_ms": 1, "key": "k", "value": "v",
      "headers": [["name", "value"]]}
 
-Only `value` is needed to produce. A text that is no UTF-8 stands in `key_base64` or `value_base64`
+Only `value` is needed to produce. A text that is not UTF-8 stands in `key_base64` or `value_base64`
 instead (a header's value as `{"base64": "..."}`), so that nothing is lost. `timestamp_ms` is -1 for
 a record without a timestamp. With the formats hex and base64 the texts are those; with json the
 documents themselves stand there, or base64 where a document would change. What cannot be kept
-raises FormatError that names the field: a header's name that is no UTF-8 when it is written, a
+raises FormatError that names the field: a header's name that is not UTF-8 when it is written, a
 timestamp that no producer can write when it is read. Pure.
 """
 
@@ -124,7 +124,7 @@ def _cell(found: dict[str, Any], name: str, cell: CellFormat) -> bytes | None:
         except ValueError:
             raise FormatError(f"{name!r} has a number that is too large") from None
     if not isinstance(data, str):
-        raise FormatError(f"{name!r} is no text; --{name}-format json takes any document")
+        raise FormatError(f"{name!r} is not text; --{name}-format json takes any document")
     return decode_cell(cell, _utf8(data, name))
 
 
@@ -139,7 +139,7 @@ def _from_base64(text: Any, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise FormatError(f"{name!r} is no base64") from None
+        raise FormatError(f"{name!r} is not base64") from None
 
 
 def _number(found: dict[str, Any], name: str, least: int, largest: int) -> int | None:
@@ -147,7 +147,7 @@ def _number(found: dict[str, Any], name: str, least: int, largest: int) -> int |
     if number is None:
         return None
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= largest:
-        raise FormatError(f"{name!r} is no number from {least} to {largest}")
+        raise FormatError(f"{name!r} is not a number from {least} to {largest}")
     return number
 
 
@@ -164,13 +164,13 @@ def _headers(found: Any) -> Headers:
     if isinstance(found, dict):
         found = list(found.items())
     if not isinstance(found, list | tuple):
-        raise FormatError('"headers" is no list of [name, value]')
+        raise FormatError('"headers" is not a list of [name, value]')
     return tuple(_header(each) for each in found)
 
 
 def _header(pair: Any) -> tuple[str, bytes | None]:
     if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-        raise FormatError('"headers" is no list of [name, value]')
+        raise FormatError('"headers" is not a list of [name, value]')
     name, value = pair
     _utf8(name, "headers")
     if isinstance(value, dict) and list(value) == [_BASE64]:

@@ -91,7 +91,9 @@ def parse_delimiter(text: str) -> bytes:
             return plain[escape]
         if escape.startswith("x") and len(escape) == 3:
             return bytes.fromhex(escape[1:])
-        raise FormatError(f"\\{escape} in {text!r} is no escape: \\t \\n \\r \\0 \\\\ \\xHH are")
+        raise FormatError(
+            f"\\{escape} in {text!r} is not an escape; use \\t \\n \\r \\0 \\\\ \\xHH"
+        )
 
     found = re.sub(rb"\\(x[0-9A-Fa-f]{2}|.|$)", replaced, text.encode(), flags=re.DOTALL)
     if not found:
@@ -203,12 +205,12 @@ def _quote(data: bytes, delimiters: bytes) -> bytes:
 def check_names(headers: Headers) -> None:
     """Raise FormatError for a header whose name may not be what the record has.
 
-    Consumers read what is no UTF-8 in a name as U+FFFD, so such a name cannot be given back.
+    Consumers read what is not UTF-8 in a name as U+FFFD, so such a name cannot be given back.
     """
     for number, (name, _) in enumerate(headers, 1):
         if REPLACEMENT in name:
             raise FormatError(
-                f"header {number}: its name {name!r} is no UTF-8, or has U+FFFD, and would change;"
+                f"header {number}: its name {name!r} is not UTF-8, or has U+FFFD, and would change;"
                 " without --format json and --header-delimiter headers are left out"
             )
 

@@ -189,7 +189,7 @@ def parse_disk_reserve(text: str) -> DiskReserve:
     if match := _SHARE.match(stripped):
         percent = Decimal(match[1])
         if percent >= 100:
-            raise ValueError(f"{text!r} leaves nothing of the disk")
+            raise ValueError(f"{text!r} leaves no space for logs")
         return DiskReserve(percent=percent)
     try:
         return DiskReserve(bytes=parse_bytes(stripped))

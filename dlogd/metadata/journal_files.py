@@ -169,7 +169,7 @@ class JournalFiles:
         try:
             image = snapshot.decode(self._read(file))
         except MalformedError as error:
-            raise self._corrupt(name, f"is no whole snapshot: {error}") from error
+            raise self._corrupt(name, f"is not a complete snapshot: {error}") from error
         finally:
             file.close()
         if image.version != version:

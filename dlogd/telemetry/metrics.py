@@ -346,16 +346,16 @@ UNCLEAN_ELECTIONS = _cluster(
 )
 CONTROLLER_CONDEMNED = _cluster(
     "controller_nodes_given_up_total",
-    "Nodes given up by this controller, by reason.",
+    "Nodes that this controller fenced, by reason.",
     "reason",
     kind="counter",
 )
-CLUSTER_NODES = _cluster("cluster_nodes", "Registered nodes; told by the controller.")
-CLUSTER_FENCED = _cluster("cluster_nodes_fenced", "Fenced nodes; told by the controller.")
+CLUSTER_NODES = _cluster("cluster_nodes", "Registered nodes; reported by the controller.")
+CLUSTER_FENCED = _cluster("cluster_nodes_fenced", "Fenced nodes; reported by the controller.")
 CLUSTER_PARTITIONS = _cluster(
     "cluster_partitions_abnormal",
     "Partitions that are not as they should be (leaderless, under_replicated, under_min_isr, "
-    "not_preferred, reassigning) and offline_replicas; told by the controller.",
+    "not_preferred, reassigning) and offline_replicas; reported by the controller.",
     "state",
 )
 MEMBERSHIP_UP = _cluster("membership_up", "1 while the source of members can be asked.")

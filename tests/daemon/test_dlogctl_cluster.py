@@ -125,7 +125,7 @@ def test_voters_are_removed_and_added(sandbox: Sandbox) -> None:
     leader = sandbox.controller
     other = leader % 3 + 1
     assert "hand that over first" in sandbox.refused(f"controller remove {leader} --yes")
-    assert "is no voter" in sandbox.refused("controller remove 9 --yes")
+    assert "is not a voter" in sandbox.refused("controller remove 9 --yes")
     assert "votes already" in sandbox.refused(f"controller add {other}")
     assert "does not follow the metadata" in sandbox.refused("controller add 9")
     assert "2 voters" in sandbox.ok(f"controller remove {other} --dry-run")

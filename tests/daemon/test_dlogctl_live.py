@@ -157,7 +157,7 @@ def test_watching_on_a_terminal_redraws_until_ctrl_c(node: DaemonProcess) -> Non
     code, shown = terminal.end()
     assert code == 0
     assert "Traceback" not in shown
-    assert "given up" not in shown
+    assert "interrupted" not in shown
 
 
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"TERM": ""}, {"NO_COLOR": "1"}])
@@ -261,7 +261,7 @@ def test_ctrl_c_while_nobody_answers(mute: str) -> None:
     code, shown = terminal.end()
     assert code == 1
     assert "Traceback" not in shown
-    assert "dlogctl: given up" in shown
+    assert "dlogctl: interrupted" in shown
 
 
 def test_a_bug_shows_no_traceback_without_debug(tmp_path: Path) -> None:

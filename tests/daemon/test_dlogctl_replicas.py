@@ -129,7 +129,7 @@ def test_a_move_is_throttled_and_tells_how_far_it_is(sandbox: Sandbox) -> None:
     cluster = {each["name"] for each in sandbox.json("config show")}
     assert "leader.replication.throttled.rate" not in cluster
     code, _, err = sandbox.run("partition reassign heavy-0=1,2 --throttle 1MiB")
-    assert (code, "goes with --wait" in err) == (64, True)
+    assert (code, "--throttle needs --wait" in err) == (64, True)
     sandbox.ok("topic delete heavy --yes")
 
 

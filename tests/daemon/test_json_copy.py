@@ -60,4 +60,4 @@ def test_what_would_change_is_refused_with_its_place(node: DaemonProcess) -> Non
     line = '{"value": "v", "timestamp_ms": -2}'
     code, _, err = run(node, "produce", "odd", "--format", "json", stdin=line)
     assert code == 1
-    assert "line 1: 'timestamp_ms' is no number from -1 to" in err
+    assert "line 1: 'timestamp_ms' is not a number from -1 to" in err

@@ -170,7 +170,7 @@ def test_a_sandbox_without_its_socket_is_not_called_ended(sandbox: SandboxProces
     code, out, error = sandbox.ctl("sandbox", "restart", "1", "--dir", str(folder))
     assert (code, out) == (1, "")
     assert error == (
-        f"dlogctl: the sandbox in {folder} runs (pid {pid}), but nobody answers at "
+        f"dlogctl: the sandbox in {folder} runs (pid {pid}), but no node answers at "
         f"{folder}/control.sock: was it removed? Its daemons serve on. To restart nodes again, "
         f"stop it (kill {pid}; data stays) and start one: dlogctl sandbox --dir {folder}\n"
     )

@@ -67,5 +67,5 @@ def test_the_calls_of_an_admin(node: DaemonProcess) -> None:
         assert isinstance(found[SECOND], OffsetOutOfRangeError)
         assert admin.delete_records({FIRST: 2}) == {FIRST: 3}
         assert admin.find_offsets({FIRST: "earliest", SECOND: "earliest"}) == {FIRST: 3, SECOND: 0}
-        with pytest.raises(ValueError, match="t-0: -1 is no offset"):
+        with pytest.raises(ValueError, match="t-0: -1 is not an offset"):
             admin.delete_records({FIRST: -1})

@@ -212,7 +212,7 @@ def test_what_retention_took_is_told_or_noted(
     kept = rows_of_topic(spark, log)
     fill(log, 50)
     log.trim(1, 60)
-    with pytest.raises(DataLossError, match=f"Offsets 50 to 59 of {log.topic}-1 are gone"):
+    with pytest.raises(DataLossError, match=f"Offsets 50 to 59 of {log.topic}-1 are deleted"):
         archive(spark, job_of(log, tmp_path))
     assert_same(rows_of_archive(tmp_path), kept)
     watch = Watch()

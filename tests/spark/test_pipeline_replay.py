@@ -204,7 +204,7 @@ def test_times_below_that_for_none_are_refused_aloud(log: Log) -> None:
     rows = rows_to_replay({0: [b"a", b"b"]})
     place, kind = rows.schema.get_field_index("timestamp"), rows.column("timestamp").type
     below, none = (pyarrow.array([each * 1000] * 2).cast(kind) for each in (-2, -1))
-    with pytest.raises(SparkSourceError, match=r"DLOG_WRITE_FAILED.*-2 is no timestamp in ms"):
+    with pytest.raises(SparkSourceError, match=r"DLOG_WRITE_FAILED.*-2 is not a timestamp in ms"):
         list(task([rows.set_column(place, "timestamp", below)]))
     (result,) = task([rows.set_column(place, "timestamp", none)])
     assert result.column("written").to_pylist() == [2]

@@ -4,6 +4,7 @@ Walks the tree instead of asking git, so that a law also sees what is not commit
 """
 
 import ast
+import gc
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
@@ -42,14 +43,22 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         """The parsed file."""
-        return ast.parse(self.text, self.name)
+        # A collection would walk the trees of all other files, and a tree has no cycle.
+        gc.disable()
+        try:
+            return ast.parse(self.text, self.name)
+        finally:
+            gc.enable()
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree; the laws share one walk."""
+        return tuple(ast.walk(self.tree))
 
     @cached_property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """Every function and method, nested ones included."""
-        return [
-            n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
+        return [n for n in self.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
 
     def at(self, node: ast.AST) -> str:
         """Say where `node` stands, as `file:line`."""
@@ -66,11 +75,17 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 @cache
+def _source(path: Path) -> Source:
+    """Return the one source of a path, so that each file is parsed once."""
+    return Source(path)
+
+
+@cache
 def python(*roots: str) -> tuple[Source, ...]:
     """Return the Python files below `roots` (all when none is named)."""
     found = [ROOT / root for root in roots or PYTHON_ROOTS]
     return tuple(
-        Source(path)
+        _source(path)
         for folder in found
         if folder.is_dir()
         for path in _walk(folder)
@@ -107,7 +122,7 @@ def dotted(node: ast.expr) -> str:
 def imported_names(source: Source) -> dict[str, str]:
     """Map each name that `source` imports to what it stands for, as a dotted path."""
     names: dict[str, str] = {}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
@@ -118,10 +133,15 @@ def imported_names(source: Source) -> dict[str, str]:
     return names
 
 
-def calls(source: Source) -> Iterator[tuple[ast.Call, str]]:
-    """Yield each call with the full dotted name of what is called, imports resolved."""
+@cache
+def calls(source: Source) -> tuple[tuple[ast.Call, str], ...]:
+    """Return each call with the full dotted name of what is called, imports resolved."""
+    return tuple(_calls(source))
+
+
+def _calls(source: Source) -> Iterator[tuple[ast.Call, str]]:
     names = imported_names(source)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             name = dotted(node.func)
             if name:

@@ -15,7 +15,7 @@ def _modules() -> dict[str, Source]:
 
 def _imported_modules(source: Source, modules: dict[str, Source]) -> Iterator[tuple[ast.AST, str]]:
     """Yield each module of the project that `source` imports."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in modules:

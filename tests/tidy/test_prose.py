@@ -63,7 +63,7 @@ def test_public_classes_and_functions_are_documented() -> None:
 def test_docstrings_have_no_parameter_lists() -> None:
     wrong = []
     for source in sources.python():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, DOCUMENTED):
                 continue
             if PARAMETER_LIST.search(ast.get_docstring(node) or ""):

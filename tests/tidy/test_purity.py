@@ -147,7 +147,7 @@ def test_yaml_is_read_in_one_place() -> None:
         f"{source.at(node)}: {node.attr}; dlogd.config.plain_yaml reads YAML"
         for source in sources.production()
         if source.module != "dlogd.config.plain_yaml"
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute)
         and (
             re.fullmatch(r"(safe|full|unsafe)_load(_all)?|compose_all|\w*Loader", node.attr)
@@ -171,7 +171,7 @@ def test_nothing_catches_everything() -> None:
     for source in _pure_sources():
         if source.module in CATCHES_EVERYTHING:
             continue
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ExceptHandler):
                 caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
                 names = {sources.dotted(c) if c is not None else "" for c in caught}
@@ -183,7 +183,7 @@ def test_nothing_catches_everything() -> None:
 def test_asserts_have_no_side_effects() -> None:
     found = []
     for source in sources.production():
-        for statement in ast.walk(source.tree):
+        for statement in source.nodes:
             if not isinstance(statement, ast.Assert):
                 continue
             for node in ast.walk(statement.test):
@@ -201,7 +201,7 @@ def test_nothing_iterates_over_a_set() -> None:
     """The order of a set of strings differs from process to process (PYTHONHASHSEED)."""
     found = []
     for source in _pure_sources():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.For | ast.comprehension):
                 continue
             over = node.iter
@@ -231,7 +231,7 @@ OWNER_OF_OFFSETS = "dlogd.storage.log.log_offsets"
 def test_offsets_of_a_log_are_assigned_in_one_file() -> None:
     found = []
     for source in sources.python("dlogd/storage"):
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             is_written = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
             if is_written and node.attr in OFFSETS_OF_A_LOG and source.module != OWNER_OF_OFFSETS:
                 found.append(f"{source.at(node)}: {ast.unparse(node)} is assigned")

@@ -18,7 +18,7 @@ def _raw_calls() -> list[str]:
         source.at(node)
         for source in sources.production()
         if source.module != SOURCE
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and node.attr in RAW
     ]
 
@@ -33,7 +33,7 @@ def test_the_daemon_names_its_generators_by_their_kind() -> None:
         source.at(node)
         for source in sources.python("dlogd")
         if source.module != SOURCE
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in ([each.name for each in node.names] + [getattr(node, "module", None) or ""])
         if name in {"random", "secrets", "uuid4", "uuid1"}

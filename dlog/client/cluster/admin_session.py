@@ -34,7 +34,7 @@ def only(items: Iterable[Any], what: str) -> Any:
     """Return the one item that was asked for."""
     for item in items:
         return item
-    raise ProtocolError(f"the answer does not tell about {what}")
+    raise ProtocolError(f"the response lacks {what}")
 
 
 class AdminSession:

@@ -123,7 +123,7 @@ class Cluster:
             raise error
         known = self._cache.topic(topic)
         if known is None:
-            raise UnknownTopicOrPartitionError(f"the answer does not tell about topic {topic}")
+            raise UnknownTopicOrPartitionError(f"the response lacks topic {topic}")
         return known
 
     async def rediscover(self) -> ClusterView:
@@ -390,7 +390,7 @@ class _Call:
         refused = final and self.attempts == 1 and not isinstance(error, TransportError)
         log_event(
             logging.DEBUG if refused else logging.WARNING if final else logging.INFO,
-            "Gave up a call" if final else "Repeats a call",
+            "Gave up a call" if final else "Repeated a call",
             attempt=self.attempts,
             elapsed_s=self.elapsed_s,
             node=self.address,

@@ -86,7 +86,7 @@ class MetadataCache:
             self.doubt_topic(name)
             raise UnknownTopicOrPartitionError(f"{name}-{partition} is not known yet")
         if partition in cached.stale:
-            raise LeaderNotAvailableError(f"who leads {name}-{partition} is in doubt")
+            raise LeaderNotAvailableError(f"the leader of {name}-{partition} is not known now")
         node = self.nodes.get(view.leader)
         if node is None:
             cached.stale.add(partition)

@@ -80,7 +80,7 @@ def failure_of(failures: Sequence[DlogError]) -> DlogError:
         if not isinstance(error, TransportError | ProtocolError):
             return renewed(error)
     if not failures:
-        return ConnectFailedError("there is no address to ask")
+        return ConnectFailedError("no address is known")
     return ConnectFailedError("; ".join(map(str, failures)))
 
 

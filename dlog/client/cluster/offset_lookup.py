@@ -92,7 +92,7 @@ async def ask_offsets(
             )
     missing = [str(key) for key in wanted if key not in found]
     if missing:
-        raise ProtocolError(f"{node.address} does not tell the offsets of {', '.join(missing)}")
+        raise ProtocolError(f"{node.address} sent no offsets of {', '.join(missing)}")
     return found
 
 

@@ -30,7 +30,7 @@ class Signal:
             self._is_set = False
             return True
         if self._waiter is not None:
-            raise RuntimeError("somebody waits already")
+            raise RuntimeError("another task already waits")
         waiter: asyncio.Future[bool] = self._loop.create_future()
         self._waiter = waiter
         timer = None

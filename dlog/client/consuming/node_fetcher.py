@@ -339,7 +339,7 @@ class NodeFetcher:
             cursor.fetch_epoch = UNKNOWN
             wait_s = self._around.cluster.policy.backoff_s(cursor.attempt, self._around.rng)
             error = OffsetOutOfRangeError(
-                f"{cursor.topic_partition}: offset {cursor.fetch_offset} is refused, though the "
+                f"{cursor.topic_partition}: offset {cursor.fetch_offset} was refused, although the "
                 f"log goes from {start.offset} to {end.offset}"
             )
             self._fail(cursor, error, wait_s, self._around.cluster.policy.deadline_s)

@@ -78,7 +78,7 @@ class ProducerParts:
 
     def _refuse_none(self, whose: str) -> None:
         if self._options.idempotent:
-            raise UnsafeAcksError(f"an idempotent producer needs acks, {whose} is none")
+            raise UnsafeAcksError(f"an idempotent producer needs acks; {whose} is none")
 
     def wake(self) -> None:
         """Let the sender look at everything again; from the loop's thread."""

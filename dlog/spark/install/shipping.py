@@ -88,7 +88,7 @@ def _ship_as_artifact(spark: Any) -> None:
     except PySparkException as error:
         raise SparkSourceError(
             "DLOG_SHIPPING_FAILED",
-            f"The server takes no artifacts: {error}",
+            f"The server refused the artifact: {error}",
             "Install dlog on the server and its executors, and register with ship=False.",
         ) from error
 

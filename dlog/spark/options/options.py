@@ -186,7 +186,7 @@ def _refuse(options: Options) -> None:
         raise OptionError(
             "DLOG_OPTION_REFUSED",
             f"Kafka option '{sasl[6:]}' is not supported.",
-            "SASL is not spoken: use TLS with client certificates.",
+            "dlog does not support SASL: use TLS with client certificates.",
         )
 
 

@@ -179,7 +179,7 @@ class _Run:
         if self._archive.load(number) is None:
             raise DamagedArchiveError(
                 f"Batch {number} has a folder in {self._job.folder} without a manifest.",
-                "It is no part of the archive; delete that folder.",
+                "It is not part of the archive: delete that folder.",
             )
 
     def _write(
@@ -261,10 +261,10 @@ class _Run:
         if there == rows:
             return
         raise DamagedArchiveError(
-            f"Of the {rows} records of batch {staged.batch} only {there} are in files below "
-            f"{folder.uri}.",
-            "All hosts that run tasks must have that folder, the same one: mount it there, or "
-            "archive to HDFS or an object store. Nothing was published.",
+            f"Batch {staged.batch} has {rows} records, but only {there} are in files below "
+            f"{folder.uri}. Nothing was published.",
+            "All hosts that run tasks must share that folder: mount it there, or archive to HDFS "
+            "or an object store.",
         )
 
     def _holes(

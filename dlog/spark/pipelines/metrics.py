@@ -169,8 +169,8 @@ def _resume(metrics: JobMetrics, path: Path) -> None:
     except ValueError as error:
         raise OptionError(
             "DLOG_OPTION_VALUE",
-            f"The file of metrics {path} has what are no metrics: {error}.",
-            "Name another one, or move it away: the counters begin at 0 then.",
+            f"The file of metrics {path} has invalid metrics: {error}.",
+            "Name another file, or move this one away: the counters then begin at 0.",
         ) from error
 
 

@@ -79,7 +79,7 @@ def check_continues(begun: ReplayStart, now: ReplayStart) -> None:
             "DLOG_REPLAY_OF_OTHER",
             f"The target had {len(begun.ends)} partitions when this replay began, now it has "
             f"{len(now.ends)}.",
-            "Keys would go elsewhere; begin again with a new topic.",
+            "Keys would go to other partitions: start again with a new topic.",
         )
 
 

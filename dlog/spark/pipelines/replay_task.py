@@ -240,7 +240,7 @@ def _record_at(
             f"{key.topic}-{key.partition} ends behind offset {offset}, but no record came from "
             f"there within {deadline_s:g} s.",
             "See whether the partition has a leader (dlogctl status), then start the replay again."
-            " A marker of a transaction in that place is somebody else's: begin again with a new"
+            " If a transaction of another producer ended at that offset, start again with a new"
             " topic.",
         )
     if records[0].offset != offset:

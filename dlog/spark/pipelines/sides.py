@@ -154,7 +154,7 @@ class ArchiveSide:
         manifests = {each.batch: each for each in self._manifests}
         for batch in self._archive.batches():
             if batch not in manifests:
-                found.append(f"batch={batch:08d} has no manifest and is no part of the archive")
+                found.append(f"batch={batch:08d} has no manifest and is not part of the archive")
         whole = []
         for each in self._manifests:
             harm = self._archive.harm(each)

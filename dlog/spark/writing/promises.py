@@ -109,7 +109,7 @@ class AtLeastOnce:
             missing = len(messages) - len(tasks)
             raise SparkSourceError(
                 "DLOG_INCOMPLETE_BATCH",
-                f"{missing} of {len(messages)} tasks of batch {batch_id} told nothing.",
+                f"{missing} of {len(messages)} tasks of batch {batch_id} reported nothing.",
                 "Nothing is lost: start the query again.",
             )
         tokens = {str(task.token): None for task in tasks}

@@ -89,7 +89,7 @@ def _check_epochs(topic: TopicImage, partition: PartitionImage, command: AlterPa
 def _check_members(partition: PartitionImage, isr: tuple[NodeId, ...]) -> None:
     """Raise unless only replicas are named, each once."""
     if len(set(isr)) != len(isr) or not set(isr).issubset(partition.replicas):
-        raise InvalidRequestError(f"{list(isr)} is no subset of the replicas")
+        raise InvalidRequestError(f"{list(isr)} is not a subset of the replicas")
 
 
 def _check_newcomer(

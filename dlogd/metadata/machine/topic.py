@@ -282,5 +282,5 @@ def allocate_producer_ids(image: ClusterImage, command: AllocateProducerIds) -> 
         raise InvalidRequestError(f"{command.count} producer ids: wanted 1 to {PRODUCER_IDS_MAX}")
     first = image.producer_id_next
     if first + command.count > INT63_MAX:
-        raise PolicyViolationError("There are no producer ids left")
+        raise PolicyViolationError("No producer ids are left")
     return replace(image, producer_id_next=first + command.count), first

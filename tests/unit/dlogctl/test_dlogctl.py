@@ -80,7 +80,7 @@ MISUSES = (
     ("topic list --bogus", 64, r"No such option '?--bogus'?; see dlogctl topic list --help"),
     ("topic create x -p zero", 64, r".*--partitions.*'zero'.*; see dlogctl topic create --help"),
     ("topic create x -p 0", 64, r".*--partitions.* 0 is not in .*"),
-    ("--timeout soon status", 64, r".*--timeout.*'soon' is no time: 2, 2s, .*"),
+    ("--timeout soon status", 64, r".*--timeout.*'soon' is not a duration; examples: 2, 2s, .*"),
     ("--timeout 50ms status", 64, r".*--timeout.*'50ms' is below 0.1 s.*"),
     (f"--timeout {'9' * 3000} status", 64, r".*--timeout.*'9{40}...' is above 31622400 s, .*"),
     ("topic alter missing --config a=b --timeout 200ms", 1, NO_TOPIC),

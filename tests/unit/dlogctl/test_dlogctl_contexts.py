@@ -115,10 +115,10 @@ def test_a_context_chooses_the_output(ctl: Ctl) -> None:
         ("context remove x", 1, "there is no context x"),
         ("context show x", 1, "there is no context x"),
         ("context set x", 64, "--bootstrap is missing: where cluster x is; see dlogctl context"),
-        ("context set a/b --bootstrap h:1", 64, "'a/b' is no name for a context"),
+        ("context set a/b --bootstrap h:1", 64, "'a/b' is not a name of a context"),
         ("context set x --bootstrap h", 64, "'h' is not host:port"),
         ("context set x --bootstrap h:1 --unset nonsense", 64, "'nonsense' is not one of"),
-        ("--context ../x status", 64, "'../x' is no name for a context"),
+        ("--context ../x status", 64, "'../x' is not a name of a context"),
     ],
 )
 def test_mistakes(ctl: Ctl, line: str, code: int, message: str) -> None:
@@ -145,7 +145,7 @@ def test_mistakes(ctl: Ctl, line: str, code: int, message: str) -> None:
         ("contexts: {a: {bootstrap: [h:1]}}", "context a: bootstrap must be a text"),
         ("{current: gone, contexts: {}}", "there is no context gone"),
         ("{current: a, contexts: {a: {bootstrap: h}}}", "context a: 'h' is not host:port"),
-        ("{current: a, contexts: {a: {timeout: soon}}}", "context a: 'soon' is no time"),
+        ("{current: a, contexts: {a: {timeout: soon}}}", "context a: 'soon' is not a duration"),
     ],
 )
 def test_a_damaged_file_is_named(ctl: Ctl, tmp_path: Path, text: str, message: str) -> None:
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_read(ctl: Ctl, tmp_path: Path) -> None:
     assert (code, err) == (1, f"dlogctl: {path}: cannot be read: Is a directory\n")
     path.rmdir()
     path.write_bytes(b"\xff")
-    assert "cannot be read: it is no UTF-8" in ctl("context list")[2]
+    assert "cannot be read: it is not UTF-8" in ctl("context list")[2]
 
 
 def test_a_relative_configuration_home_is_ignored(tmp_path: Path) -> None:

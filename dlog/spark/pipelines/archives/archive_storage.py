@@ -63,7 +63,7 @@ class Archive:
         return sorted(each for each in numbers if each is not None)
 
     def load(self, batch: int) -> Manifest | None:
-        """Return a batch's manifest; None when it has none: then it is no part of the archive."""
+        """Return a batch's manifest; None when it has none: then it is not part of the archive."""
         path = f"{folder_of(batch)}/{MANIFEST}"
         data = self.folder.read(path)
         if data is None:

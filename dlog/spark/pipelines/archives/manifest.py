@@ -1,6 +1,6 @@
 """Manifest of one batch of an archive; docs/formats/archive.md.
 
-Pure: bytes to values and back. A batch without a good manifest is no part of the archive. Each
+Pure: bytes to values and back. A batch without a good manifest is not part of the archive. Each
 manifest also says how far the archive has come in every partition, so that the newest one alone
 tells where to go on.
 """
@@ -163,7 +163,7 @@ def decode(data: bytes, where: str) -> Manifest:
         digest = document.pop("digest")
         version = document["format"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DamagedArchiveError(f"{where} is no manifest of an archive.") from None
+        raise DamagedArchiveError(f"{where} is not a manifest of an archive.") from None
     if version != FORMAT:
         raise DamagedArchiveError(
             f"{where} has format {version}; this program knows {FORMAT}.",
@@ -175,7 +175,7 @@ def decode(data: bytes, where: str) -> Manifest:
         return _manifest(document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedArchiveError(
-            f"{where} is no manifest of an archive: {type(error).__name__}: {error}."
+            f"{where} is not a manifest of an archive: {type(error).__name__}: {error}."
         ) from error
 
 

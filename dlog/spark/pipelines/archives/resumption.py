@@ -94,8 +94,8 @@ def _waiting(
     if start > archived and not accept_loss:
         raise DataLossError(
             "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
-            f"Offsets {archived} to {start - 1} of {name} are gone: its log begins at {start}.",
-            "Archive more often than retention.ms lets records go; --accept-loss goes on without "
+            f"Offsets {archived} to {start - 1} of {name} are deleted: its log begins at {start}.",
+            "Archive more often than retention.ms deletes records; --accept-loss continues without "
             "them and notes the gap.",
         )
     return ArchivedRange(

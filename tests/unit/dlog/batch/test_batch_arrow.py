@@ -120,7 +120,7 @@ def test_what_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="header's key is null"):
         written(bad)
     early = columns_from_arrow(pa.record_batch({"value": pa.array([b"v"])}), timestamp_ms=-2)
-    with pytest.raises(ValueError, match="-2 is no timestamp"):
+    with pytest.raises(ValueError, match="-2 is not a timestamp"):
         written(early)
 
 

@@ -156,5 +156,5 @@ def test_names_of_partitions() -> None:
         named(view, ["t-7"])
     assert parse_nodes(" 1, 2") == [1, 2]
     for text in ("", "1,", "x", "-1"):
-        with pytest.raises(ValueError, match="no list of node ids"):
+        with pytest.raises(ValueError, match="not a list of node ids"):
             parse_nodes(text)

@@ -41,12 +41,12 @@ def test_nodes_are_listed(ctl: Ctl, world: World) -> None:
     assert "only what the metadata knows" in ctl("node describe 3").err
     missing = ctl("node describe 9")
     assert missing.code == 1
-    assert "has no node 9; there are: 1, 2, 3, 4; see: dlogctl node list" in missing.err
+    assert "has no node 9; its nodes: 1, 2, 3, 4; see: dlogctl node list" in missing.err
 
 
 def test_draining(ctl: Ctl, world: World) -> None:
     dry = ctl("node drain 2 --dry-run")
-    assert dry.out == ("node 2: 1 leader would move\nnode 2: nobody else can lead single-0\n")
+    assert dry.out == ("node 2: 1 leader would move\nnode 2: no other node can lead single-0\n")
     assert ctl("node drain 1 2 3 4").code == 1, "somebody must be left"
     # Nobody moves anything here: no controller acts.
     stuck = ctl("node drain 2 --patience 100ms")
@@ -82,7 +82,8 @@ def test_replicas_that_nobody_can_take_are_told_at_once(ctl: Ctl) -> None:
     """All other nodes that are up have a replica of them: waiting helps nobody."""
     assert ctl("node drain 4 --no-wait").code == 0
     dry = ctl("node drain 3 --replicas --dry-run")
-    assert dry.out == "node 3: 0 replicas would move\nnode 3: nobody else can take t-0, t-1, t-2\n"
+    would = "node 3: 0 replicas would move\nnode 3: no other node can take t-0, t-1, t-2\n"
+    assert dry.out == would
     left = ctl("node drain 3 --replicas")
     assert left.code == 10
     assert left.err == (
@@ -102,12 +103,12 @@ def test_replicas_that_nobody_can_copy_are_told_at_once_beside_the_others(
     assert ctl("node drain 4 --no-wait").code == 0
     dry = ctl("node drain 2 --replicas --dry-run").out.splitlines()
     assert dry[1:] == [
-        "node 2: nobody else can take t-0, t-1, t-2",
-        "node 2: nobody leads single-0",
+        "node 2: no other node can take t-0, t-1, t-2",
+        "node 2: no node leads single-0",
     ]
     headless, stuck = ctl("node drain 2 --replicas").err.splitlines()
     assert headless == (
-        "node 2 keeps 1 replica of which there is nobody to copy from, for nobody leads: single-0;"
+        "node 2 keeps 1 replica of which there is no leader to copy from: single-0;"
         " bring a node back that was in sync, see: dlogctl partition list --leaderless"
     )
     assert stuck.startswith("node 2 keeps 3 replicas that no other node can take")
@@ -116,7 +117,7 @@ def test_replicas_that_nobody_can_copy_are_told_at_once_beside_the_others(
     assert ctl("node undrain 4").code == 0
     told = ctl("node drain 2 --replicas --patience 100ms")
     assert "nothing has moved for 0.1 s, 3 left: t-0, t-1, t-2;" in told.err
-    assert "nobody leads: single-0" in told.err
+    assert "no leader to copy from: single-0" in told.err
 
 
 async def elect_all(world: World) -> None:
@@ -292,7 +293,7 @@ def test_moving_and_electing(ctl: Ctl, world: World, tmp_path: Path) -> None:
     assert ctl("partition elect").out == "new leaders: 1 partition\n"
     assert ctl("partition elect t").out == "new leaders: 0 partitions\n"
     ctl("partition reassign t-1=4")
-    assert "moves that have begun go on: t-1; end them" in ctl("node undrain 2").err
+    assert "moves in progress continue: t-1; to end them" in ctl("node undrain 2").err
     assert ctl("node undrain 4").err == ""
     assert ctl("partition reassign --cancel t").out == "cancelled: 1 partition\n"
     nothing = ctl("partition reassign --cancel t-1 -o json")
@@ -322,7 +323,7 @@ def test_a_move_that_somebody_cancels_meanwhile_is_not_told_as_done(
     monkeypatch.setattr(partition_change, "time", SimpleNamespace(sleep=look_again))
     ended = ctl("partition reassign t-0=4,1 t-1=1,2,4 --wait")
     assert (ended.code, ended.out) == (1, "moved: 1 partition\n")
-    why = "the move was cancelled, or another one took its place: the replicas are 1,2,3"
+    why = "the move was cancelled or replaced by another one; the replicas are 1,2,3"
     assert ended.err == f"t-0: NO_REASSIGNMENT_IN_PROGRESS: {why}\n"
 
 

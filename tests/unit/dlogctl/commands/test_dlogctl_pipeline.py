@@ -40,9 +40,9 @@ def test_places_of_audits(text: str, topic: str | None, place: Place) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("audit archive:/srv/a", "which topic of it? Name it with --topic"),
-        ("audit archive:/srv/a archive:/srv/b", "which topic of it? Name it with --topic"),
-        ("audit archive: --topic t", "archive: names no folder: a place is TOPIC,"),
+        ("audit archive:/srv/a", "names no topic of the archive; give --topic"),
+        ("audit archive:/srv/a archive:/srv/b", "names no topic of the archive; give --topic"),
+        ("audit archive: --topic t", "archive: names no folder; valid forms: TOPIC,"),
         ("audit t archive:", "archive: names no folder"),
         ("audit @h:9092", "'@h:9092' names no topic"),
         ("audit t /tmp/arch", "for a folder write archive:/tmp/arch"),
@@ -52,7 +52,7 @@ def test_places_of_audits(text: str, topic: str | None, place: Place) -> None:
         ("audit t --ignore offset", "'offset' is not one of"),
         ("archive t t --to /x", "name each topic once"),
         ("archive t", "Missing option '--to'"),
-        ("archive t --to /x --every soon", "'soon' is no time"),
+        ("archive t --to /x --every soon", "'soon' is not a duration"),
         ("archive t --to /x --conf spark.x", "'spark.x' is not KEY=VALUE"),
         ("archive t --to /x --metrics-address here", "'here' is not HOST:PORT"),
         ("archive t --to /x --metrics-address h:99999", "'h:99999' is not HOST:PORT"),

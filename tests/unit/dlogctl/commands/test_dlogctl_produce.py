@@ -70,7 +70,7 @@ def test_a_second_interrupt_in_a_send_that_waits_names_what_is_unknown(
     played.on_third = interrupt
     code, summary, said = told(capsys)
     assert (code, summary["unknown"]) == (1, 2)
-    given_up = "line 3: given up, it is not known whether written; nothing behind it was sent"
+    given_up = "line 3: interrupted; it may have been written; nothing behind it was sent"
     assert said == [LOST, f"dlogctl: {given_up}"]
     assert played.timeouts_ms == [0], "it waits no longer"
 

@@ -41,7 +41,7 @@ def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> Non
     world.http_address = "127.0.0.1:1"
     partial = ctl("status")
     assert partial.code == 0
-    assert "note: node 1 tells no details" in partial.err
+    assert "note: node 1 reports no details" in partial.err
     assert " active " in partial.out
     assert "2 h" not in partial.out
     assert "2 h" in ctl("status", "--http", there).out
@@ -56,7 +56,7 @@ def test_status_beside_an_endpoint_that_is_not_dlogds(ctl: Ctl, world: World, bo
     world.nodes.isr = (1, 2)
     partial = ctl("status")
     assert partial.code == 0
-    assert f"what answers at http://{world.http_address}/status is no dlogd" in partial.err
+    assert f"the server at http://{world.http_address}/status is not dlogd" in partial.err
 
 
 def test_status_of_a_node_that_still_recovers(ctl: Ctl, world: World) -> None:

@@ -73,7 +73,7 @@ def test_describe_says_why_partitions_are_out_of_service(ctl: Ctl, world: World)
     del world.status["problems"]
     assert reasons() == [None, "node 1 gives no reason; its log may have one"]
     world.http_address = "127.0.0.1:1"
-    assert "node 1 tells no details: no answer from" in str(reasons()[1])
+    assert "node 1 reports no details: no answer from" in str(reasons()[1])
 
 
 def test_creating(ctl: Ctl, world: World) -> None:

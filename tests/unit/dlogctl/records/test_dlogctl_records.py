@@ -54,7 +54,7 @@ def test_places() -> None:
     local = datetime(2023, 11, 14, 12).astimezone().timestamp()
     assert parse_place("2023-11-14 12:00", 0) == Timestamp(round(local * 1000))
     for wrong in ("", "soon", "1h", "-1y", "@x", "-0", "2023-13-01"):
-        with pytest.raises(ValueError, match="is no place in a log"):
+        with pytest.raises(ValueError, match="is not a place in a log"):
             parse_place(wrong, NOW_MS)
 
 

@@ -108,7 +108,7 @@ def test_disk_reserve() -> None:
     assert units.parse_disk_reserve("10GiB").of(1) == 10 * gib
     assert units.parse_disk_reserve("2.5%") == DiskReserve(percent=Decimal("2.5"))
     for wrong in ("100%", "-1", "much", "5 % of it"):
-        with pytest.raises(ValueError, match=r"auto|nothing"):
+        with pytest.raises(ValueError, match=r"auto|no space"):
             units.parse_disk_reserve(wrong)
 
 

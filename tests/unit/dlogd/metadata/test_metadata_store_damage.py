@@ -160,7 +160,7 @@ def test_missing_and_damaged_files_are_refused() -> None:
             damaged = bytearray(good[snapshot_name])
             damaged[position] ^= 1
             host.replace(bytes(damaged), snapshot_name)
-            with pytest.raises(MetadataCorruptError, match="no whole snapshot"):
+            with pytest.raises(MetadataCorruptError, match="not a complete snapshot"):
                 await host.reopen()
             host.machine.crash()
         host.replace(good[snapshot_name], snapshot_name)

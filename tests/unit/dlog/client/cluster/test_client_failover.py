@@ -268,7 +268,7 @@ def test_every_retry_and_the_end_are_told(caplog: pytest.LogCaptureFixture) -> N
         with pytest.raises(NotLeaderOrFollowerError):
             await world.cluster.run(world.cluster.any_node, operation, topic="t")
         counters = world.cluster.counters
-        repeats = [line for line in caplog.messages if line.startswith("Repeats a call")]
+        repeats = [line for line in caplog.messages if line.startswith("Repeated a call")]
         assert len(repeats) == counters.retries >= 1
         assert " attempt=1 " in repeats[0]
         assert "error=NOT_LEADER_OR_FOLLOWER reason='moved away'" in repeats[0]

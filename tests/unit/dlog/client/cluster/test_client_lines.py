@@ -33,8 +33,8 @@ def test_long_values_are_cut() -> None:
 
 
 def test_lines_have_their_values_behind_the_event() -> None:
-    line = format_event("Repeats a call", node="h:1", reason="no answer, twice", nothing=None)
-    assert line == "Repeats a call node=h:1 reason='no answer, twice'"
+    line = format_event("Repeated a call", node="h:1", reason="no answer, twice", nothing=None)
+    assert line == "Repeated a call node=h:1 reason='no answer, twice'"
 
 
 def test_errors_have_short_names() -> None:

@@ -36,7 +36,7 @@ def test_a_cancelled_wait_leaves_nothing_behind() -> None:
         signal = Signal(loop)
         task = loop.create_task(signal.wait())
         await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="waits already"):
+        with pytest.raises(RuntimeError, match="already waits"):
             await signal.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

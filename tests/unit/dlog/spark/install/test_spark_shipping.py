@@ -203,7 +203,7 @@ def test_a_server_that_takes_no_archive_is_told_with_what_to_do(
     with pytest.raises(SparkSourceError) as caught:
         shipping.ship(Session())
     text = str(caught.value)
-    assert text.startswith("[DLOG_SHIPPING_FAILED] The server takes no artifacts: no artifacts")
+    assert text.startswith("[DLOG_SHIPPING_FAILED] The server refused the artifact: no artifacts")
     assert "Install dlog on the server" in text and "ship=False" in text
 
 

@@ -139,7 +139,7 @@ def test_nothing_is_planned_when_all_is_archived() -> None:
 
 
 def test_what_retention_took_is_an_error_that_names_it() -> None:
-    with pytest.raises(DataLossError, match=r"Offsets 4 to 6 of t-0 are gone.*--accept-loss"):
+    with pytest.raises(DataLossError, match=r"Offsets 4 to 6 of t-0 are deleted.*--accept-loss"):
         plan_batch({("t", 0): 4}, [bounds(0, 7, 9)], 100)
     taken = plan_batch({("t", 0): 4}, [bounds(0, 7, 9)], 100, accept_loss=True)
     assert taken == (span(0, 7, 9, lost_from=4),)

@@ -159,7 +159,7 @@ def test_a_file_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_named_and_left_alone(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "archive.prom"
     path.write_bytes(data)
-    said = rf"{path} has what are no metrics.*move it away"
+    said = rf"{path} has invalid metrics.*move this one away"
     with pytest.raises(OptionError, match=said), exported(NAMES, path, None):
         pass
     assert path.read_bytes() == data
