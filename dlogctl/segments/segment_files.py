@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from dlog.batch.header import BATCH_STRUCT, BatchHeader
 from dlog.batch.record_times import head_limit, newest_of
 from dlogd.storage.io.files import Directory, File
-from dlogd.storage.segment import offset_index, time_index
+from dlogd.storage.segment import time_index
 from dlogd.storage.segment.batch_scan import (
     Window,
     find_batch,
@@ -21,7 +21,7 @@ from dlogd.storage.segment.batch_scan import (
     plausible_head,
 )
 from dlogd.storage.segment.index_files import LoadedEntries, load_entries
-from dlogd.storage.segment.segment import IDX, LOG, TDX, file_name, parse_name
+from dlogd.storage.segment.segment import IDX, INDEX_KINDS, LOG, TDX, file_name, parse_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 
 PROBLEMS_MAX = 20
@@ -75,11 +75,9 @@ def iter_batches(file: File, start: int = 0) -> Iterator[BatchPlace]:
 
 
 def _load(directory: Directory, base_offset: int, suffix: str) -> LoadedEntries:
-    table, magic = (
-        (offset_index, offset_index.MAGIC) if suffix == IDX else (time_index, time_index.MAGIC)
-    )
-    header = EntryHeader(magic=magic, base_offset=base_offset, durable=True)
-    loaded = load_entries(directory, file_name(base_offset, suffix), header, table.ENTRY)
+    (kind,) = [kind for kind in INDEX_KINDS if kind.suffix == suffix]
+    header = EntryHeader(magic=kind.magic, base_offset=base_offset, durable=True)
+    loaded = load_entries(directory, file_name(base_offset, suffix), header, kind.entry)
     if loaded is None:
         raise ValueError("the file is missing or has no header of this segment")
     return loaded

@@ -10,10 +10,10 @@ from functools import partial
 from dlog.batch.header import BatchHeader
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log.log_state import LogState
-from dlogd.storage.segment import offset_index
 from dlogd.storage.segment.batch_scan import Window, iter_headers
 from dlogd.storage.segment.index_files import load_entries
-from dlogd.storage.segment.segment import IDX, file_name
+from dlogd.storage.segment.offset_index import KIND
+from dlogd.storage.segment.segment import file_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 
 PIECE_COUNT = 1000
@@ -69,9 +69,9 @@ def _read_piece(place: _Place, offset: int) -> list[BatchHeader]:
 
 def _start(place: _Place, offset: int) -> int:
     """Return the position of the last indexed batch at or before `offset`."""
-    header = EntryHeader(magic=offset_index.MAGIC, base_offset=place.base_offset, durable=False)
+    header = EntryHeader(magic=KIND.magic, base_offset=place.base_offset, durable=False)
     loaded = load_entries(
-        place.directory, file_name(place.base_offset, IDX), header, offset_index.ENTRY
+        place.directory, file_name(place.base_offset, KIND.suffix), header, KIND.entry
     )
     position = 0
     for relative, at in loaded.entries if loaded is not None else []:

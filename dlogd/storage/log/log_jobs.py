@@ -140,7 +140,7 @@ class LogJobs:
     async def open_indexes(
         self, segment: Segment, *, writable: bool, is_patient: bool = True
     ) -> None:
-        """Open both index files, unless they are; the lock is held."""
+        """Open the index files, unless they are; the lock is held."""
         if segment.index.is_open:
             return
         run = self.shortage.run if is_patient else self._state.services.engine.run
@@ -150,8 +150,7 @@ class LogJobs:
         except BadEntriesError as error:
             await self.reindex(segment, error, is_patient=is_patient)
             opened = await run(partial(segment.open_indexes, writable=writable))
-        segment.index.attach(opened[0])
-        segment.times.attach(opened[1])
+        segment.attach_indexes(opened)
         if writable:
             # Flushes that ended meanwhile could not note it.
             segment.index.mark(segment.flushed_position)
@@ -360,8 +359,7 @@ class LogJobs:
             return
         await self.finish(segment)
         segment.state = SegmentState.SEALED
-        segment.index.forget_recent()
-        segment.times.forget_recent()
+        segment.forget_recent_entries()
         state = self._state
         state.services.open_segments.add(segment, partial(self.unused.close_soon, segment))
         state.on_sealed(segment)
@@ -375,8 +373,8 @@ class LogJobs:
         await self.open_indexes(segment, writable=True)
         self._on_synced(segment, segment.tail.end, self._state.end_offset_of(segment))
         end_offset = self._state.end_offset_of(segment)
-        index_file, times_file = await self.shortage.do(partial(segment.close_indexes, end_offset))
-        await self._blocking(partial(segment.finish_files, index_file, times_file))
+        files = await self.shortage.do(partial(segment.close_indexes, end_offset))
+        await self._blocking(partial(segment.finish_files, files))
 
     def stop(self) -> None:
         """Start no timer any more, and wait for nothing."""

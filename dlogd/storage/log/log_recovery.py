@@ -37,7 +37,7 @@ from dlogd.storage.segment.batch_scan import (
 )
 from dlogd.storage.segment.checkpoint_files import MalformedFileError
 from dlogd.storage.segment.leader_epochs import EpochHistory, EpochStart
-from dlogd.storage.segment.segment import IDX, LOG, TDX, file_name, parse_name
+from dlogd.storage.segment.segment import LOG, SUFFIXES, TDX, file_name, parse_name
 from dlogd.storage.segment.segment_recovery import Examined, examine, quick_look
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class _Recovery:
     def _remove(self, bases: list[int]) -> None:
         """Remove segments, the newest first, so that what is left is a whole log at any moment."""
         for base in reversed(bases):
-            for suffix in (IDX, TDX, LOG):
+            for suffix in SUFFIXES:
                 if self._directory.exists(file_name(base, suffix)):
                     self._directory.unlink(file_name(base, suffix))
             self._directory.sync()

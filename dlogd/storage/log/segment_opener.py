@@ -67,12 +67,10 @@ class SegmentOpener:
         is_needed = segment.state is SegmentState.SEALED and segment.file is None
         if not is_needed or state.closed or not opened.fits(segment):
             # Somebody else was faster, or the segment was cut or dropped.
-            files = [opened.file, opened.index.file, opened.times.file]
-            await state.services.engine.run(partial(close_files, files))
+            await state.services.engine.run(partial(close_files, opened.files))
             return
         segment.file = opened.file
-        segment.index.attach(opened.index)
-        segment.times.attach(opened.times)
+        segment.attach_indexes(opened.indexes)
         state.services.open_segments.add(
             segment, partial(self._maintenance.unused.close_soon, segment)
         )

@@ -21,7 +21,7 @@ from dlogd.storage.log.log_reader import LogReader
 from dlogd.storage.log.log_recovery import LOG_START, encode_log_start
 from dlogd.storage.log.log_state import LogState
 from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.segment import IDX, LOG, TDX, Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import SUFFIXES, Segment, SegmentState, file_name
 from dlogd.storage.segment.time_index import NO_TIMESTAMP
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]
@@ -112,7 +112,7 @@ class Truncation:
         await self._drop_behind(segment)
         file = await self._reopen(segment)
         await self._maintenance.shortage.do(partial(segment.cut_indexes, position, offset))
-        indexes = [segment.index.file, segment.times.file]
+        indexes = [index.file for index in segment.indexes]
         await self._blocking(partial(_sync_all, indexes))
         prefix = await state.services.engine.run(partial(_cut_file, file, position))
         if state.epochs.truncate_to(Offset(offset)):
@@ -308,7 +308,7 @@ class Truncation:
 
 def remove_segment(directory: Directory, base_offset: int) -> None:
     """Remove the files of a segment for good. Blocks."""
-    for suffix in (IDX, TDX, LOG):
+    for suffix in SUFFIXES:
         name = file_name(base_offset, suffix)
         if directory.exists(name):
             directory.unlink(name)

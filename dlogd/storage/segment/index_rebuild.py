@@ -70,8 +70,7 @@ def known_of(segment: Segment) -> Known:
 
 def take_over(segment: Segment, made: Reindexed) -> None:
     """Let the segment, whose indexes are still not open, know of the new ones."""
-    segment.index.replace_settled(made.index_count)
-    segment.times.replace_settled(made.times_count)
+    segment.replace_settled((made.index_count, made.times_count))
     if segment.state is not SegmentState.OPEN:
         segment.max_timestamp_ms = made.max_timestamp_ms
     known = segment.known_times  # The new entries are made of heads.

@@ -8,10 +8,11 @@ position 0 has none. Its header keeps the flushed mark. Never touches the segmen
 import struct
 from bisect import bisect_right
 
-from dlogd.storage.segment.sparse_index import SparseIndex
+from dlogd.storage.segment.sparse_index import IndexKind, SparseIndex
 
 MAGIC = b"DLIX"
 ENTRY = struct.Struct("<IQ")
+KIND = IndexKind(".idx", MAGIC, ENTRY, "IQ")
 RELATIVE_OFFSET_MAX = (1 << 32) - 1
 
 Place = tuple[int, int]
@@ -24,8 +25,12 @@ class OffsetIndex(SparseIndex):
     __slots__ = ("_base_offset",)
 
     def __init__(self, base_offset: int, settled: int = 0) -> None:
-        super().__init__(ENTRY, "IQ", settled)
+        super().__init__(KIND, settled)
         self._base_offset = base_offset
+
+    def count_before(self, position: int, offset: int) -> int | None:
+        """Return how many entries name batches that begin before `position`, which has `offset`."""
+        return self.count_below(position, column=1)
 
     def floor_offset(self, offset: int) -> Place | None:
         """Return the last known batch that begins at or before `offset`."""

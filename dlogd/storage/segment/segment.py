@@ -1,4 +1,4 @@
-"""Segment of a partition log: `<base offset>.log`, two indexes, tail in memory.
+"""Segment of a partition log: `<base offset>.log`, its indexes, tail in memory.
 
     <base offset, 20 digits>.log    whole record batches, one after the other from position 0,
                                     verbatim (docs/formats/record-batch.md)
@@ -11,7 +11,7 @@ is sealed ends with its last batch. What decides (flush, roll, delete) is elsewh
 
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,8 +25,13 @@ from dlogd.storage.segment.sparse_index import EntryHeader, OpenedEntries
 from dlogd.storage.segment.tail_buffer import TailBuffer
 from dlogd.storage.segment.time_index import NO_TIMESTAMP, TimeIndex
 
-LOG, IDX, TDX = ".log", ".idx", ".tdx"
-SEGMENT_NAME = re.compile(r"(\d{20})\.(log|idx|tdx)")
+LOG = ".log"
+INDEX_KINDS = (offset_index.KIND, time_index.KIND)
+"""Each segment has one index of each, in this order."""
+IDX, TDX = [kind.suffix for kind in INDEX_KINDS]
+SUFFIXES = (IDX, TDX, LOG)
+"""Of all files of a segment, in the order in which they are removed."""
+SEGMENT_NAME = re.compile(rf"(\d{{20}})({'|'.join(map(re.escape, SUFFIXES))})")
 
 
 def file_name(base_offset: int, suffix: str = LOG) -> str:
@@ -37,7 +42,7 @@ def file_name(base_offset: int, suffix: str = LOG) -> str:
 def parse_name(name: str) -> tuple[int, str] | None:
     """Return (base offset, suffix) of a segment's file, None for any other name."""
     found = SEGMENT_NAME.fullmatch(name)
-    return (int(found[1]), "." + found[2]) if found else None
+    return (int(found[1]), found[2]) if found else None
 
 
 NEVER_MS = 1 << 62
@@ -58,13 +63,17 @@ class OpenedSegment:
     """The files of a segment that was opened for reading."""
 
     file: File
-    index: OpenedEntries
-    times: OpenedEntries
+    indexes: tuple[OpenedEntries, ...]
 
     def fits(self, segment: "Segment") -> bool:
         """Return whether the indexes are still those of the segment: it may have been cut."""
-        counts = self.index.entries.total, self.times.entries.total
-        return counts == (segment.index.settled, segment.times.settled)
+        counts = [opened.entries.total for opened in self.indexes]
+        return counts == [index.settled for index in segment.indexes]
+
+    @property
+    def files(self) -> list[File]:
+        """All open files."""
+        return [self.file, *[opened.file for opened in self.indexes]]
 
 
 class Segment:
@@ -91,6 +100,7 @@ class Segment:
         "flushed_position",
         "index",
         "indexed_position",
+        "indexes",
         "known_times",
         "max_timestamp_ms",
         "on_read_error",
@@ -125,8 +135,7 @@ class Segment:
         self.state = SegmentState.CREATING
         self.file: File | None = None
         self.tail = TailBuffer(memory, end, prefix)
-        self.index = OffsetIndex(base_offset)
-        self.times = TimeIndex(base_offset)
+        self.adopt_entries(0, 0)
         self.end_offset = base_offset  # of a closed segment; the log knows the active one's
         self.written_position = end
         self.written_offset = base_offset
@@ -221,32 +230,31 @@ class Segment:
         """Begin with what recovery found in the index files."""
         self.index = OffsetIndex(self.base_offset, index_count)
         self.times = TimeIndex(self.base_offset, times_count)
+        self.indexes = (self.index, self.times)
 
     def settle(self, position: int) -> None:
         """Everything below `position` is on stable storage: let index entries reach their files."""
-        self.index.settle(position)
-        self.times.settle(position)
+        for index in self.indexes:
+            index.settle(position)
 
     @property
     def is_indexed(self) -> bool:
-        """Whether both indexes can be searched."""
+        """Whether the indexes can be searched."""
         return self.index.is_open or not self.index.settled
 
     def cut_indexes(self, position: int, offset: int) -> None:
         """Forget entries of batches at or beyond `position` (which begin at `offset` or later)."""
         self.cut_count += 1
         self.known_times.cut(position)
-        count = self.index.count_below(position, column=1)
-        assert count is not None, "an index is open before it is cut"
-        self.index.cut(count)
-        count = self.times.count_below(offset - self.base_offset, column=1)
-        assert count is not None, "an index is open before it is cut"
-        self.times.cut(count)
+        for index in self.indexes:
+            count = index.count_before(position, offset)
+            assert count is not None, "an index is open before it is cut"
+            index.cut(count)
         last = self.index.floor_position(position)
         self.indexed_position = last[1] if last is not None else 0
         self.index.mark(min(position, self.flushed_position))
 
-    def close_indexes(self, end_offset: int) -> tuple[File, File]:
+    def close_indexes(self, end_offset: int) -> list[File]:
         """Add the last time entry, settle all, and return the files. Raises OSError."""
         relative = end_offset - self.base_offset
         last = self.times.entry(self.times.count - 1) if self.times.count else (0, 0)
@@ -255,15 +263,15 @@ class Segment:
             self.times.add(self.max_timestamp_ms, relative, self.tail.end)
         known = self.known_times
         known.is_true = known.is_true or not known.is_claimed
-        self.index.settle_all(self.tail.end)
-        self.times.settle_all(self.tail.end)
+        for index in self.indexes:
+            index.settle_all(self.tail.end)
         self.times.set_header(self.headers()[1])
         self.index.mark(self.tail.end)
-        self.index.note()
-        self.times.note()
-        files = self.index.file, self.times.file
-        assert files[0] is not None and files[1] is not None
-        return files[0], files[1]
+        for index in self.indexes:
+            index.note()
+        files = [index.file for index in self.indexes if index.file is not None]
+        assert len(files) == len(self.indexes), "an index is open before it is closed"
+        return files
 
     def set_policy(self, durable: bool, direct: bool) -> None:
         """Change how the segment is written; all that it holds must be on stable storage.
@@ -273,25 +281,35 @@ class Segment:
         """
         self.durable, self.direct = durable, direct
         if self.index.is_open:
-            for table, header in zip((self.index, self.times), self.headers(), strict=True):
-                table.set_header(header)
+            for index, header in zip(self.indexes, self.headers(), strict=True):
+                index.set_header(header)
+
+    def attach_indexes(self, opened: Sequence[OpenedEntries]) -> None:
+        """Use the files that `open_indexes` brought."""
+        for index, each in zip(self.indexes, opened, strict=True):
+            index.attach(each)
+
+    def replace_settled(self, counts: Sequence[int]) -> None:
+        """The index files, which are not open, were made again with so many entries each."""
+        for index, count in zip(self.indexes, counts, strict=True):
+            index.replace_settled(count)
+
+    def forget_recent_entries(self) -> None:
+        """Keep in memory only entries that are not in the files."""
+        for index in self.indexes:
+            index.forget_recent()
 
     # -- files; these block and are run by the engine
 
     def headers(self) -> tuple[EntryHeader, EntryHeader]:
-        """Return what should stand at the head of the two index files."""
-
-        base_offset, durable, known = self.base_offset, self.durable, self.known_times
+        """Return what should stand at the head of each index file."""
+        base, durable, mark = self.base_offset, self.durable, self.flushed_position
+        known = self.known_times
         return (
-            EntryHeader(
-                magic=offset_index.MAGIC,
-                base_offset=base_offset,
-                durable=durable,
-                mark=self.flushed_position,
-            ),
+            EntryHeader(magic=offset_index.MAGIC, base_offset=base, durable=durable, mark=mark),
             EntryHeader(
                 magic=time_index.MAGIC,
-                base_offset=base_offset,
+                base_offset=base,
                 durable=durable,
                 is_true=known.is_true,
                 is_decoded=known.is_decoded,
@@ -312,51 +330,46 @@ class Segment:
         """Open the segment's file for writing. Blocks."""
         return self.directory.open(file_name(self.base_offset), direct=self.direct)
 
-    def open_indexes(self, *, writable: bool) -> tuple[OpenedEntries, OpenedEntries]:
-        """Open both index files; made when missing and `writable`. Blocks.
+    def open_indexes(self, *, writable: bool) -> tuple[OpenedEntries, ...]:
+        """Open all index files; made when missing and `writable`. Blocks.
 
         Raises BadEntriesError when one does not hold what it should:
-        `dlogd.storage.segment.index_rebuild` makes both anew.
+        `dlogd.storage.segment.index_rebuild` makes all of them again.
         """
-        headers = self.headers()
-        name = file_name(self.base_offset, IDX)
-        first = open_entries(
-            self.directory, name, headers[0], self.index.settled, writable=writable
-        )
+        opened: list[OpenedEntries] = []
         try:
-            if writable and not self.durable:
-                first.file.sync()  # before a later segment has data: see `set_policy`
-            name = file_name(self.base_offset, TDX)
-            second = open_entries(
-                self.directory, name, headers[1], self.times.settled, writable=writable
-            )
+            for index, header in zip(self.indexes, self.headers(), strict=True):
+                name, count = file_name(self.base_offset, index.kind.suffix), index.settled
+                opened.append(open_entries(self.directory, name, header, count, writable=writable))
+                if index is self.index and writable and not self.durable:
+                    opened[-1].file.sync()  # before a later segment has data: see `set_policy`
         except (OSError, BadEntriesError):
-            first.file.close()
+            close_files([each.file for each in opened])
             raise
-        return first, second
+        return tuple(opened)
 
     def open_for_reading(self) -> OpenedSegment:
-        """Open all three files of a sealed segment. Blocks."""
+        """Open all files of a sealed segment. Blocks."""
         name = file_name(self.base_offset)
         file = self.directory.open(name, direct=self.direct, read_only=True)
         try:
-            first, second = self.open_indexes(writable=False)
+            indexes = self.open_indexes(writable=False)
         except (OSError, BadEntriesError):
             file.close()
             raise
-        return OpenedSegment(file, first, second)
+        return OpenedSegment(file, indexes)
 
-    def finish_files(self, index_file: File, times_file: File) -> None:
+    def finish_files(self, index_files: Sequence[File]) -> None:
         """Trim the files to their content and bring them to stable storage. Blocks."""
         assert self.file is not None
         self.file.truncate(self.tail.end)
         self.file.sync()
-        finish_entries(index_file, self.index.settled)
-        finish_entries(times_file, self.times.settled)
+        for index, file in zip(self.indexes, index_files, strict=True):
+            finish_entries(file, index.settled)
 
     def detach_files(self) -> list[File]:
         """Return the open files, to be closed by the caller, and forget them."""
-        found = [self.file, self.index.detach(), self.times.detach()]
+        found = [self.file, *[index.detach() for index in self.indexes]]
         self.file = None
         self.prepared = False
         return [file for file in found if file is not None]

@@ -19,12 +19,10 @@ from dlogd.storage.segment.index_files import (
     load_last_entry,
     store_entries,
 )
-from dlogd.storage.segment.segment import IDX, TDX, file_name
+from dlogd.storage.segment.segment import INDEX_KINDS, file_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 
 Entries = list[tuple[int, int]]
-
-_FILES = ((IDX, offset_index.MAGIC, offset_index.ENTRY), (TDX, time_index.MAGIC, time_index.ENTRY))
 
 
 class Place(NamedTuple):
@@ -104,9 +102,9 @@ class Examined:
 
     def store_indexes(self, directory: Directory, *, durable: bool) -> None:
         """Write both index files anew."""
-        for (suffix, magic, entry), entries in zip(_FILES, (self.offsets, self.times), strict=True):
-            name, header = file_name(self.base_offset, suffix), self.header(magic)
-            store_entries(directory, name, header, entry, entries, durable=durable)
+        for kind, entries in zip(INDEX_KINDS, (self.offsets, self.times), strict=True):
+            name, header = file_name(self.base_offset, kind.suffix), self.header(kind.magic)
+            store_entries(directory, name, header, kind.entry, entries, durable=durable)
         self.files_are_current = True
 
 
@@ -123,8 +121,10 @@ def quick_look(
     """
     found = Examined(base_offset=base_offset, size=file.size())
     offsets, times = (
-        load_last_entry(directory, file_name(base_offset, suffix), found.header(magic), entry)
-        for suffix, magic, entry in _FILES
+        load_last_entry(
+            directory, file_name(base_offset, kind.suffix), found.header(kind.magic), kind.entry
+        )
+        for kind in INDEX_KINDS
     )
     if offsets is None or times is None or not times.count:
         return None
@@ -210,8 +210,13 @@ def _load(
     directory: Directory, found: Examined
 ) -> tuple[LoadedEntries | None, LoadedEntries | None]:
     offsets, times = (
-        load_entries(directory, file_name(found.base_offset, suffix), found.header(magic), entry)
-        for suffix, magic, entry in _FILES
+        load_entries(
+            directory,
+            file_name(found.base_offset, kind.suffix),
+            found.header(kind.magic),
+            kind.entry,
+        )
+        for kind in INDEX_KINDS
     )
     return offsets, times
 

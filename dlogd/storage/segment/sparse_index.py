@@ -121,6 +121,16 @@ class OpenedEntries(NamedTuple):
     mark: int = 0
 
 
+class IndexKind(NamedTuple):
+    """What all index files of one kind have in common."""
+
+    suffix: str
+    magic: bytes
+    entry: struct.Struct
+    typecodes: str
+    """Of the two columns in memory, as `array` names them."""
+
+
 class SparseIndex:
     """The entries of one file: `first` and `second` ascend together.
 
@@ -141,13 +151,15 @@ class SparseIndex:
         "_seconds",
         "_stored",
         "_sum",
+        "kind",
         "settled",
     )
 
-    def __init__(self, entry: struct.Struct, typecodes: str, settled: int) -> None:
-        self._entry = entry
-        self._firsts = array(typecodes[0])
-        self._seconds = array(typecodes[1])
+    def __init__(self, kind: IndexKind, settled: int) -> None:
+        self.kind = kind
+        self._entry = kind.entry
+        self._firsts = array(kind.typecodes[0])
+        self._seconds = array(kind.typecodes[1])
         # Position in the segment where the batch that the entry names ends.
         self._ends = array("Q")
         self._recent = settled

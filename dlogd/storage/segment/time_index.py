@@ -7,10 +7,11 @@ index; a closed segment has a last one at its end, so that its largest timestamp
 
 import struct
 
-from dlogd.storage.segment.sparse_index import SparseIndex
+from dlogd.storage.segment.sparse_index import IndexKind, SparseIndex
 
 MAGIC = b"DLTX"
 ENTRY = struct.Struct("<qI")
+KIND = IndexKind(".tdx", MAGIC, ENTRY, "qI")
 NO_TIMESTAMP = -1
 
 
@@ -20,8 +21,12 @@ class TimeIndex(SparseIndex):
     __slots__ = ("_base_offset",)
 
     def __init__(self, base_offset: int, settled: int = 0) -> None:
-        super().__init__(ENTRY, "qI", settled)
+        super().__init__(KIND, settled)
         self._base_offset = base_offset
+
+    def count_before(self, position: int, offset: int) -> int | None:
+        """Return how many entries name batches that begin before `position`, which has `offset`."""
+        return self.count_below(offset - self._base_offset, column=1)
 
     def older_than(self, timestamp_ms: int) -> int | None:
         """Return an offset below which no record has a timestamp >= `timestamp_ms`."""
