@@ -13,6 +13,7 @@ from dlogd.replication.partition.leader_state import FollowerProgress
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.placement_diff import Key
 from dlogd.replication.protocol import MORE, DataRow
+from dlogd.storage.log.disk_search import DiskSearch
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import Segment, SegmentRange
 
@@ -20,8 +21,6 @@ COPY_BYTES_MAX = 16 << 10
 """So little is copied into its frame: that costs less than a piece of its own."""
 LOAD_BYTES_MAX = 2 << 20
 """So much is read before it is sent; of a larger batch the rest is read as it leaves."""
-LOCATE_ROUNDS_MAX = 20
-"""How often in a row the disk is searched for one offset; once is enough, unless it is damaged."""
 
 
 class Stream(Protocol):
@@ -78,8 +77,8 @@ class FollowerPartition:
 
     __slots__ = (
         "_feed",
-        "_locate_rounds",
         "_place",
+        "_search",
         "awaits_word",
         "handle",
         "is_marked",
@@ -111,7 +110,7 @@ class FollowerPartition:
         self.is_marked = False
         self.is_resting = False
         self.watermark_sent = self.log_start_sent = -1
-        self._locate_rounds = 0
+        self._search = DiskSearch()
         # Where `sent_offset` is in the active segment, once that has been found out.
         self._place: Place | None = None
 
@@ -170,11 +169,10 @@ class FollowerPartition:
             self._place = None
         read = plog.read(offset, max(bytes_max, 1), end, minimum_one=is_first)
         if read is None:
-            if self._locate_rounds > LOCATE_ROUNDS_MAX:
-                raise KafkaStorageError(f"Offset {offset} of {plog.topic_partition} is not found")
+            self._search.check(plog, offset)
             self.is_resting = True
             return None
-        self._locate_rounds = 0
+        self._search.end()
         if not read.bytes:
             return Taken(offset, 0, [], False, before)
         last = read.ranges[-1]
@@ -269,14 +267,12 @@ class FollowerPartition:
 
     async def locate(self) -> WireError | None:
         """Search the disk for what is sent next; return what went wrong."""
-        self._locate_rounds += 1
+        plog = self.partition.log
         try:
-            await self.partition.log.locate(self.sent_offset)
-        except WireError as error:
-            return error
+            await self._search.locate([(plog, self.sent_offset)])
         finally:
             self.is_resting = False
-        return None
+        return self._search.refusal(plog)
 
     # -- what the follower says
 

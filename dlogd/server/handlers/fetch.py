@@ -13,7 +13,6 @@ from dlog.errors import (
     ERRORS,
     NONE,
     FetchSessionIdNotFoundError,
-    KafkaStorageError,
     WireError,
 )
 from dlog.types import NO_EPOCH, NO_NODE, NodeId, TopicId
@@ -38,14 +37,12 @@ from dlogd.server.handlers.fetch_answers import (
 )
 from dlogd.server.handlers.fetch_waiting import Waiting, WatchBudget
 from dlogd.server.leader_hints import LeaderHints
+from dlogd.storage.log.disk_search import DiskSearch
 from dlogd.storage.log.log_reader import Read
+from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import SegmentRange
 from dlogd.telemetry.metrics import Telemetry
 
-LOCATE_ROUNDS_MAX = 20
-"""How often one request searches the disk; once is enough, unless others push out what it found."""
-LOCATE_COUNT_MAX = 64
-"""Disk searches of one request at a time."""
 ENTRIES = itemgetter(1)
 """Of a topic in a request. A request that names none is answered at once, as in Kafka."""
 MAX_WAIT_MS_MAX = 5 * 60 * 1000
@@ -129,10 +126,9 @@ class FetchWork(ReplySlot):
         "_is_expired",
         "_is_locating",
         "_leaders",
-        "_locate_rounds",
-        "_refused",
         "_request",
         "_rest_s",
+        "_search",
         "_started_us",
         "_timer",
         "_version",
@@ -158,9 +154,8 @@ class FetchWork(ReplySlot):
         self._waiting: Waiting | None = None
         self._is_expired = request.max_wait_ms <= 0
         self._is_locating = False
-        self._locate_rounds = 0
+        self._search = DiskSearch()
         self._leaders: list[CurrentLeader] = []
-        self._refused: dict[Partition, WireError] = {}
         self._rest_s = 0.0
 
     def start(self, request_bytes: int) -> None:
@@ -247,7 +242,7 @@ class FetchWork(ReplySlot):
         handler.check_lease()
         rows: list[list[fetch.FetchedPartition]] = []
         ranges: list[SegmentRange] = []
-        unknown: list[tuple[Partition, int]] = []
+        unknown: list[tuple[PartitionLog, int]] = []
         total = 0
         is_enough = self._is_expired or handler.is_stopping or not any(map(ENTRIES, request.topics))
         for topic, partitions in request.topics:
@@ -266,7 +261,7 @@ class FetchWork(ReplySlot):
                     row.append(without_records(partition, entry[0], diverging_epoch=found.at))
                     continue
                 if read is None:
-                    unknown.append((partition, entry[2]))
+                    unknown.append((partition.log, entry[2]))
                     continue
                 elsewhere = NO_NODE
                 if request.rack_id and partition.leader is not None:
@@ -321,33 +316,18 @@ class FetchWork(ReplySlot):
             return partition.log.read(offset, 0, offset, minimum_one=False)
         read = partition.log.read(offset, size, watermark, minimum_one=is_first)
         if read is None:
-            self._check_refused(partition)
-        if read is None and self._locate_rounds > LOCATE_ROUNDS_MAX:
-            raise KafkaStorageError(f"Offset {offset} is not found by {self._locate_rounds} reads")
+            self._search.check(partition.log, offset)
         return read
 
-    def _check_refused(self, partition: Partition) -> None:
-        """Raise what the last search of the disk met, when it was not the first one."""
-        if self._locate_rounds > 1 and partition in self._refused:
-            raise self._refused[partition].with_traceback(None)
-
-    def _locate(self, unknown: list[tuple[Partition, int]]) -> None:
+    def _locate(self, unknown: list[tuple[PartitionLog, int]]) -> None:
         self._is_locating = True
-        self._locate_rounds += 1
         self._handler.tasks.spawn("locate offsets", self._locate_then_look(unknown))
 
-    async def _locate_then_look(self, unknown: list[tuple[Partition, int]]) -> None:
+    async def _locate_then_look(self, unknown: list[tuple[PartitionLog, int]]) -> None:
         done = False
-        self._refused = {}
         try:
-            for first in range(0, len(unknown), LOCATE_COUNT_MAX):
-                if self.replies.is_closed:
-                    break  # nobody waits for the rest, and more of them may have come and gone
-                some = unknown[first : first + LOCATE_COUNT_MAX]
-                errors = await asyncio.gather(*(_locate_one(*each) for each in some))
-                for (partition, _), error in zip(some, errors, strict=True):
-                    if error is not None:
-                        self._refused[partition] = error
+            # Without a connection nobody waits for the rest, and more may have come and gone.
+            await self._search.locate(unknown, lambda: not self.replies.is_closed)
             done = True
         finally:
             self._is_locating = False
@@ -388,11 +368,3 @@ class FetchWork(ReplySlot):
         elif connection.is_fetching:
             connection.end_fetch()
         self.fill(pieces).drain()
-
-
-async def _locate_one(partition: Partition, offset: int) -> WireError | None:
-    try:
-        await partition.log.locate(offset)
-    except WireError as error:
-        return error
-    return None

@@ -3,7 +3,7 @@
 Part of `dlogd.storage.log.log_reader`, for what is not in memory. Owner: the event loop's thread.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -191,3 +191,31 @@ class BatchLookup:
 def _end_of(batches: list[Fields]) -> int:
     """Return the offset behind the last one of `batches`, which has some."""
     return next_offset_of(batches[-1])
+
+
+class ReadPosition(NamedTuple):
+    """A batch, and where the batches after it begin as far as that is known; ends with an end."""
+
+    segment: Segment
+    base_offset: int
+    position: int
+    offsets: list[int]
+    positions: list[int]
+
+
+def cursor_of(
+    segment: Segment, position: int, heads: Sequence[tuple[int, ...]], offset: int
+) -> ReadPosition | None:
+    """Return the place of the batch that holds `offset`; the first of `heads` is at `position`."""
+    cursor = None
+    for fields in heads:
+        if (
+            cursor is None
+            and fields[BASE_OFFSET] <= offset <= fields[BASE_OFFSET] + fields[LAST_DELTA]
+        ):
+            cursor = ReadPosition(segment, fields[BASE_OFFSET], position, [], [])
+        position += size_of(fields)
+        if cursor is not None:
+            cursor.offsets.append(next_offset_of(fields))
+            cursor.positions.append(position)
+    return cursor

@@ -12,10 +12,9 @@ from dlog.batch.header import LENGTH, LENGTH_OVERHEAD_BYTES, MAX_TIME, next_offs
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlog.types import Offset
 from dlogd.storage.io.io_engine import ReadBuffer
-from dlogd.storage.log.batch_lookup import BatchLookup, Place
+from dlogd.storage.log.batch_lookup import BatchLookup, Place, ReadPosition, cursor_of
 from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_state import LogState
-from dlogd.storage.log.read_positions import ReadPosition, cursor_of
 from dlogd.storage.log.segment_opener import SegmentOpener, guarded
 from dlogd.storage.segment.segment import Segment, SegmentRange, SegmentState
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.server.handlers import fetch, fetch_answers
+from dlogd.server.handlers import fetch_answers
+from dlogd.storage.log.disk_search import SEARCHES_MAX
 from tests.fakes.front import Front, fetch_frame, until
 from tests.fakes.logs import values_in
 from tests.unit.dlogd.server.handlers.test_fetch_handler import (
@@ -111,7 +112,7 @@ def test_nothing_is_searched_any_more_for_a_client_that_has_gone(tmp_path: Path)
     """Else clients that come and go leave ever more searches behind."""
 
     async def scenario() -> None:
-        topics = [f"t{number}" for number in range(fetch.LOCATE_COUNT_MAX + 10)]
+        topics = [f"t{number}" for number in range(SEARCHES_MAX + 10)]
         async with Front.open(tmp_path, topics) as front:
             gate = asyncio.Event()
             searches: list[int] = []
@@ -126,11 +127,11 @@ def test_nothing_is_searched_any_more_for_a_client_that_has_gone(tmp_path: Path)
                 ReaderStandIn(front.partition(topic), locate=late)
             client = await front.connect()
             await client.send(fetch_frame([(topic, 1) for topic in topics]))
-            await until(lambda: len(searches) == fetch.LOCATE_COUNT_MAX)
+            await until(lambda: len(searches) == SEARCHES_MAX)
             client.close()
             await until(lambda: not front.listener.connection_count)
             gate.set()
             await until(lambda: not len(front.tasks))
-            assert len(searches) == fetch.LOCATE_COUNT_MAX
+            assert len(searches) == SEARCHES_MAX
 
     check(scenario)
