@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dlog.client.cluster import partition_calls
 from dlog.errors import DlogError
 from tests.crash.clients import Client, directories_online
 from tests.crash.disks import Mounted, mounted_disk
@@ -18,6 +19,12 @@ from tests.daemon.process import DaemonProcess, daemon
 pytestmark = pytest.mark.root
 
 PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take an append on a full disk for refused after 2 s, not 6."""
+    monkeypatch.setattr(partition_calls, "ANSWER_SLACK_S", 1.0)
 
 
 @pytest.fixture(params=["ext4", "xfs"])

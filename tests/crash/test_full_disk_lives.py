@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dlog.batch.records import Record, encode
+from dlog.client.cluster import partition_calls
 from dlog.errors import DlogError
 from tests.crash.clients import Client, directories_online
 from tests.crash.disks import Mounted, mounted_disk
@@ -24,6 +25,12 @@ pytestmark = pytest.mark.root
 TOPICS = ("a", "b")
 STOP_TIMEOUT_S = 4
 ENDING_S = 5.0
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take an append on a full disk for refused after 2 s, not 6."""
+    monkeypatch.setattr(partition_calls, "ANSWER_SLACK_S", 1.0)
 
 
 @pytest.fixture(params=["ext4", "xfs"])

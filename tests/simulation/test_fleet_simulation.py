@@ -20,9 +20,9 @@ from tests.simulation.fleet.run import simulate
 from tests.simulation.holes import look_for
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 92
+SEEDS = 48
 SEEDS_PER_TEST = 4
-BLACKOUT_SEEDS = 20
+BLACKOUT_SEEDS = 8
 LIAR_SEEDS, LIAR_SEED = 6, 310_101
 # The ones that are seen soonest; `make mutants` has them all.
 QUICK_MUTANTS = (
@@ -94,7 +94,7 @@ def test_same_seed_same_trace_in_any_process(seed: int) -> None:
 
 def test_plans_are_drawn_from_the_seed_alone_and_have_all_kinds_of_faults() -> None:
     assert draw(7) == draw(7) != draw(8)
-    drawn = {fault.kind for seed in range(1, SEEDS + 1) for fault in draw(seed).faults}
+    drawn = {fault.kind for seed in range(1, 100) for fault in draw(seed).faults}
     assert drawn == set(KINDS)
 
 

@@ -15,7 +15,7 @@ from tests.simulation.raft_mutants import MUTANTS
 from tests.simulation.raft_run import Run
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 100
+SEEDS = 50
 SEEDS_PER_TEST = 5
 
 

@@ -18,7 +18,7 @@ from tests.simulation.plan import draw
 from tests.simulation.run import simulate
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 100
+SEEDS = 50
 SEEDS_PER_TEST = 5
 
 

@@ -13,14 +13,18 @@ from dlog.spark.registration import register
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run what the settings say: with or without `register`, with or without a stream."""
+    """Run what the settings say: with or without `register`, after a refusal if it `goes_on`."""
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    refused = ""
     if settings["register"]:
         try:
             register(spark, check=settings.get("check"), ship=settings.get("ship", True))
         except SparkSourceError as failure:
-            print(json.dumps({"refused": str(failure)}))
-            return
+            refused = str(failure)
+            if not settings.get("goes_on"):
+                print(json.dumps({"refused": refused}))
+                return
+            register(spark, check=True)
         register(spark)
     cluster = {"kafka.bootstrap.servers": settings["bootstrap"]}
     first, second = settings["topics"]
@@ -46,7 +50,7 @@ def main(settings: dict[str, Any]) -> None:
     except PySparkException as failure:
         error = str(failure)
     spark.stop()
-    print(json.dumps({"stream_error": error}))
+    print(json.dumps({"stream_error": error, "refused": refused}))
 
 
 if __name__ == "__main__":
