@@ -29,8 +29,8 @@ from dlog.errors import (
 )
 from dlog.transport import ConnectionOptions
 from tests.fakes.batches import batch, sealed
+from tests.fakes.log_consumers import FIRST, SECOND, consumer, offsets, read, run
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.client.test_consumer import FIRST, SECOND, consumer, offsets, read, run
 
 BRIEF = RetryPolicy(base_s=0.001, cap_s=0.01, deadline_s=0.2)
 

@@ -16,14 +16,7 @@ from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.runtime.randomness import Randomness, SystemEntropy, system_randomness
 from tests.fakes.disk import Machine
 from tests.fakes.manager import ManagerHost
-from tests.unit.dlogd.metadata.raft.test_raft_handshake import (
-    HOST,
-    SECRET,
-    TIMINGS,
-    Stranger,
-    hello_of,
-    run,
-)
+from tests.fakes.raft_handshakes import HOST, SECRET, TIMINGS, Stranger, hello_of, run
 
 OPTIONS = ConnectionOptions(client_id="test")
 

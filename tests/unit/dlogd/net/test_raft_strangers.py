@@ -9,14 +9,7 @@ from dlogd.metadata.raft import handshake
 from dlogd.metadata.raft.handshake import Proofs
 from dlogd.net import peer_acceptor
 from dlogd.net.connection_admission import Bounds, Rate
-from tests.unit.dlogd.metadata.raft.test_raft_handshake import (
-    HOST,
-    SECRET,
-    Side,
-    Stranger,
-    hello_of,
-    run,
-)
+from tests.fakes.raft_handshakes import HOST, SECRET, Side, Stranger, hello_of, run
 
 SMALL = Bounds(
     count_max=8,

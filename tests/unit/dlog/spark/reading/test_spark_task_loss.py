@@ -19,7 +19,7 @@ from dlog.spark.reading.ranges import OffsetRange
 from dlog.wire.apis import ApiKey
 from tests.fakes.batches import batch
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.spark.reading.test_spark_task import OFFSETS, play, read, settings
+from tests.fakes.spark_tasks import OFFSETS, play, read, settings
 
 ONLY_OFFSETS = StructType().add("offset", LongType())
 

@@ -2,97 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from uuid import UUID
 
 import pytest
 
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.handshake import MAGIC, PROOF_BYTES, Hello, Proofs, Seal
-from dlogd.metadata.raft.messages import Message
-from dlogd.metadata.raft.timings import RaftTimings
-from dlogd.metadata.raft.transport import RaftTransport
-from tests.fakes.randomness import SeededRandomness
+from tests.fakes.raft_handshakes import HOST, SECRET, Side, Stranger, hello_of, run
 
-HOST = "127.0.0.1"
-SECRET = b"0123456789abcdef0123456789abcdef"
 OTHER_SECRET = b"another one, and just as long too"
-TIMINGS = RaftTimings(handshake_s=0.5, reconnect_min_s=0.01, reconnect_max_s=0.05)
-
-
-def hello_of(node_id: int, *, cluster: str = "c", version: int = 2, wanted_id: int = -1) -> Hello:
-    return Hello(
-        cluster=cluster,
-        node_id=node_id,
-        directory_id=UUID(int=node_id),
-        wanted_id=wanted_id,
-        nonce=bytes([node_id]) * 32,
-        version=version,
-    )
-
-
-class Side:
-    """One node's transport, and which peers it has."""
-
-    def __init__(self, node_id: int, secret: bytes = SECRET) -> None:
-        self.up: list[int] = []
-        self.messages: list[tuple[int, Message]] = []
-        self.kept: list[Stranger] = []
-        self.changed = asyncio.Event()
-        self.transport = RaftTransport(
-            hello=hello_of(node_id),
-            secret=secret,
-            randomness=SeededRandomness(node_id),
-            timings=TIMINGS,
-            on_up=self._on_up,
-            on_down=lambda _: None,
-            on_message=lambda node_id, message: self.messages.append((node_id, message)),
-        )
-
-    def _on_up(self, node_id: int, _directory_id: UUID) -> None:
-        self.up.append(node_id)
-        self.changed.set()
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator["Side"]:
-        await self.transport.start(HOST, 0)
-        try:
-            yield self
-        finally:
-            await self.transport.close()
-
-
-class Stranger:
-    """A raw connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def of(cls, side: Side) -> "Stranger":
-        return cls(*await asyncio.open_connection(HOST, side.transport.port))
-
-    def send(self, body: bytes) -> None:
-        self.writer.write(len(body).to_bytes(4, "big") + body)
-
-    async def frame(self) -> bytes:
-        size = int.from_bytes(await self.reader.readexactly(4), "big")
-        return await self.reader.readexactly(size)
-
-    async def rest(self) -> bytes:
-        """Return everything until the other side closes."""
-        try:
-            return await self.reader.read()
-        finally:
-            self.writer.close()
-
-
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(work(), 20)
-
-    asyncio.run(bounded())
 
 
 def refusal(code: int) -> bytes:

@@ -20,8 +20,8 @@ from dlogd.storage.segment.segment import IDX, TDX, file_name
 from tests.fakes.damaged_logs import fill, offsets
 from tests.fakes.filled_logs import CONFIG
 from tests.fakes.front import Front
+from tests.fakes.led_partition import append, batch, check
 from tests.fakes.logs import LogHost, append_waiting, run_virtual
-from tests.unit.dlogd.replication.partition.test_partition import append, batch, check
 
 OLDER, NEWER, NOW = 4, 5, 6
 
