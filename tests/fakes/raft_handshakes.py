@@ -1,7 +1,7 @@
 """Raft transports of nodes, and strangers who connect to them by raw sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -86,12 +86,3 @@ class Stranger:
             return await self.reader.read()
         finally:
             self.writer.close()
-
-
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a scenario for at most 20 s."""
-
-    async def bounded() -> None:
-        await asyncio.wait_for(work(), 20)
-
-    asyncio.run(bounded())

@@ -9,7 +9,8 @@ import pytest
 
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.handshake import MAGIC, PROOF_BYTES, Hello, Proofs, Seal
-from tests.fakes.raft_handshakes import HOST, SECRET, Side, Stranger, hello_of, run
+from tests.fakes.bounded_runs import check
+from tests.fakes.raft_handshakes import HOST, SECRET, Side, Stranger, hello_of
 
 OTHER_SECRET = b"another one, and just as long too"
 
@@ -31,7 +32,7 @@ def test_a_stranger_with_the_public_cluster_id_gets_no_proof() -> None:
             assert await stranger.rest() == b""
             assert side.transport.refusals.counts == {"no_proof": 1}
 
-    run(work)
+    check(work)
 
 
 def test_a_wrong_proof_is_told_so_and_answered_with_no_proof() -> None:
@@ -45,7 +46,7 @@ def test_a_wrong_proof_is_told_so_and_answered_with_no_proof() -> None:
             assert await stranger.rest() == refusal(58)
             assert side.transport.refusals.counts == {"wrong_proof": 1}
 
-    run(work)
+    check(work)
 
 
 def test_the_right_proof_is_answered_with_the_listeners() -> None:
@@ -60,7 +61,7 @@ def test_the_right_proof_is_answered_with_the_listeners() -> None:
             assert side.up == [9]
             stranger.writer.close()
 
-    run(work)
+    check(work)
 
 
 @pytest.mark.parametrize("what", ["altered", "repeated"])
@@ -84,7 +85,7 @@ def test_a_frame_that_was_altered_or_repeated_ends_the_connection(what: str) -> 
             await stranger.rest()
             assert [message["term"] for _, message in side.messages] == [5]
 
-    run(work)
+    check(work)
 
 
 def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
@@ -95,7 +96,7 @@ def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
             assert await stranger.rest() == b""
             assert side.transport.refusals.counts == {"malformed": 1}
 
-    run(work)
+    check(work)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_a_refused_hello_gets_a_reason_and_no_nonce(hello: Hello, code: int, rea
             assert await stranger.rest() == refusal(code)
             assert side.transport.refusals.counts == {reason: 1}
 
-    run(work)
+    check(work)
 
 
 def test_refusals_are_counted_and_told_once_for_an_address(
@@ -129,7 +130,7 @@ def test_refusals_are_counted_and_told_once_for_an_address(
                 await stranger.rest()
             assert side.transport.refusals.counts == {"wrong_cluster": 40}
 
-    run(work)
+    check(work)
     said = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert len(said) == 1
     assert "reason=wrong_cluster" in said[0] and "other 0" in said[0]
@@ -142,7 +143,7 @@ def test_two_nodes_meet() -> None:
             await asyncio.gather(one.changed.wait(), two.changed.wait())
             assert (one.up, two.up) == ([2], [1])
 
-    run(work)
+    check(work)
 
 
 def test_a_node_with_another_secret_learns_why_it_is_alone() -> None:
@@ -153,7 +154,7 @@ def test_a_node_with_another_secret_learns_why_it_is_alone() -> None:
                 await asyncio.sleep(0.01)
             assert not one.up and not two.up
 
-    run(work)
+    check(work)
 
 
 class OlderListener:
@@ -204,7 +205,7 @@ def test_a_node_before_its_upgrade_is_dialled_in_its_own_order() -> None:
             assert older.proofs == [True]
             assert two.up == [1]
 
-    run(work)
+    check(work)
 
 
 def test_nothing_is_proved_to_an_older_listener_without_the_secret() -> None:
@@ -217,7 +218,7 @@ def test_nothing_is_proved_to_an_older_listener_without_the_secret() -> None:
                 await asyncio.sleep(0.01)
             assert not older.proofs and not two.up
 
-    run(work)
+    check(work)
 
 
 @pytest.mark.parametrize("answer", [hello_of(1, cluster="other"), hello_of(3)])
@@ -243,7 +244,7 @@ def test_nothing_is_proved_to_a_listener_that_is_not_the_one_wanted(answer: Hell
             assert behind_hellos[:2] == [b"", b""]
             assert not two.up
 
-    run(work)
+    check(work)
 
 
 def test_golden_bytes() -> None:
