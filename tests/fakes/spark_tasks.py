@@ -1,10 +1,12 @@
 """Tasks of the Spark source against fake nodes: their settings, their columns, what they read."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from uuid import UUID
 
 import pyarrow as pa
+import pytest
 
 from dlog.spark.reading import task
 from dlog.spark.reading.ranges import OffsetRange
@@ -74,3 +76,11 @@ def play(work: Callable[[LogNodes], Awaitable[None]], *, nodes: int = 1, count: 
             await asyncio.to_thread(task.close_idle)
 
     asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """See that no thread stays when the readers that are kept are closed."""
+    yield
+    task.close_idle()
+    assert not [each for each in threading.enumerate() if each.name.startswith("dlog")]

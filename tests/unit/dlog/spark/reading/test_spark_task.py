@@ -4,7 +4,6 @@ import asyncio
 import struct
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,14 +26,7 @@ from tests.fakes.bad_batches import miscounted, no_gzip
 from tests.fakes.batches import ABORT, COMMIT, batch, damaged, marker
 from tests.fakes.log_nodes import LogNodes
 from tests.fakes.spark_tasks import OFFSETS, play, read, settings
-
-
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """See that no thread stays when the readers that are kept are closed."""
-    yield
-    task.close_idle()
-    assert not [each for each in threading.enumerate() if each.name.startswith("dlog")]
+from tests.fakes.spark_tasks import nothing_left as nothing_left
 
 
 def fetch_count(servers: LogNodes) -> int:
