@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from dlog.client.admin import Admin
 from tests.cluster.nodes import Cluster, Node, cluster_of
-from tests.cluster.test_attacks import memory_bytes
+from tests.fakes.process_memory import anonymous_bytes, resident_bytes
 
 T = TypeVar("T")
 
@@ -159,7 +159,11 @@ class Victims:
 
     def memory_bytes(self) -> int:
         """Return the anonymous memory of the node that is attacked."""
-        return memory_bytes(self.leader)
+        return anonymous_bytes(self.leader.process)
+
+    def resident_bytes(self) -> int:
+        """Return the resident memory of the node that is attacked."""
+        return resident_bytes(self.leader.process)
 
     async def metrics(self) -> str:
         """Return the metrics of the node that is attacked."""

@@ -3,10 +3,10 @@
 import asyncio
 import time
 
+from tests.attacks.frames import NEIGHBOUR, Frames
 from tests.attacks.honest import appender, timed
 from tests.attacks.load import Stage, beside
 from tests.attacks.scene import Scene, Victims
-from tests.attacks.test_slow_frames import NEIGHBOUR, Frames, resident_bytes
 
 NAMES = 99_000
 IN_FLIGHT = 4
@@ -62,7 +62,7 @@ async def until_back(victims: Victims, bytes_max: int, seconds: float) -> tuple[
     """
     begun = time.monotonic()
     while True:
-        left = resident_bytes(victims)
+        left = victims.resident_bytes()
         entries = await victims.metric("dlog_server_inflight_entries")
         passed = time.monotonic() - begun
         is_back = not entries and (left <= bytes_max or passed > seconds)
@@ -79,7 +79,7 @@ def test_metadata_of_many_names(scene: Scene) -> None:
         async with scene.victims(3) as victims, appender(victims) as append:
             honest = await Frames.connect(victims, NEIGHBOUR)
             quiet = await append(2.0)
-            memory = resident_bytes(victims)
+            memory = victims.resident_bytes()
             victims.mark()
             peak = memory
             load = beside(ask_for_many, victims.address, count, NAMES)
@@ -88,7 +88,7 @@ def test_metadata_of_many_names(scene: Scene) -> None:
                 async def watch() -> None:
                     nonlocal peak
                     while True:
-                        peak = max(peak, resident_bytes(victims))
+                        peak = max(peak, victims.resident_bytes())
                         await asyncio.sleep(0.05)
 
                 watching = asyncio.ensure_future(watch())

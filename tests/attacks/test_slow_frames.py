@@ -3,54 +3,15 @@
 import asyncio
 import socket
 import time
-from pathlib import Path
 
+from tests.attacks.frames import ATTACKER, NEIGHBOUR, Frames
 from tests.attacks.honest import ANSWER_S, Times, timed
 from tests.attacks.load import Stage, beside
-from tests.attacks.scene import Scene, Victims
+from tests.attacks.scene import Scene
 
 ANNOUNCED = (94_371_840).to_bytes(4, "big")
 KEPT_BYTES_MAX = 17 * 1024
 WIDE_MS = 5_000.0
-ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.3.1"
-"""One honest client has the attacker's address, one has its own."""
-
-
-def request_frame(body_bytes: int) -> bytes:
-    """Return an ApiVersions request with as many bytes behind its header."""
-    head = b"\0\x12\0\0\0\0\0\7\xff\xff"
-    return (len(head) + body_bytes).to_bytes(4, "big") + head + bytes(body_bytes)
-
-
-class Frames:
-    """An honest client that sends frames of one size and waits for each answer."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    @classmethod
-    async def connect(cls, victims: Victims, source: str) -> "Frames":
-        """Connect and ask for the versions first, as every client does."""
-        streams = await asyncio.open_connection(*victims.address, local_addr=(source, 0))
-        client = cls(*streams)
-        await client.ask(0)
-        return client
-
-    async def ask(self, size: int, bytes_per_s: int = 0) -> None:
-        """Send a frame with `size` bytes, if need be slowly, and wait for its answer."""
-        frame = request_frame(size)
-        step = bytes_per_s // 10 or len(frame)
-        for start in range(0, len(frame), step):
-            self._writer.write(frame[start : start + step])
-            await self._writer.drain()
-            if bytes_per_s:
-                await asyncio.sleep(0.1)
-        length = int.from_bytes(await self._reader.readexactly(4), "big")
-        await self._reader.readexactly(length)
-
-    def close(self) -> None:
-        """Close at once."""
-        self._writer.transport.abort()
 
 
 async def _open(address: tuple[str, int], first: bytes, source: str) -> socket.socket:
@@ -107,13 +68,6 @@ async def drip(
     return open_count
 
 
-def resident_bytes(victims: Victims) -> int:
-    """Return the resident memory of the node that is attacked."""
-    assert victims.leader.process is not None
-    status = Path(f"/proc/{victims.leader.process.pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) * 1024
-
-
 async def asked(client: Frames, size: int, seconds: float) -> Times:
     return await timed(lambda: client.ask(size), seconds)
 
@@ -131,7 +85,7 @@ def test_slow_large_frames(scene: Scene) -> None:
                 for each in clients
                 for size in sizes
             }
-            memory = resident_bytes(victims)
+            memory = victims.resident_bytes()
             first = ANNOUNCED + bytes(65_636)
             load = beside(drip, victims.address, 128, first, bytes(4_200), 1.0, 1)
             async with load as result:
@@ -142,7 +96,7 @@ def test_slow_large_frames(scene: Scene) -> None:
                     for each in clients
                     for size in sizes
                 }
-                grown = resident_bytes(victims) - memory
+                grown = victims.resident_bytes() - memory
                 await asyncio.wait_for(slowly, ANSWER_S)
                 await asyncio.sleep(scene.pick(short=0.0, long=15.0))
             slow.close()
@@ -175,14 +129,14 @@ def test_unfinished_small_frames(scene: Scene) -> None:
         async with scene.victims(1, limits) as victims:
             honest = await Frames.connect(victims, NEIGHBOUR)
             await asked(honest, 300 << 10, 1.0)
-            memory = resident_bytes(victims)
+            memory = victims.resident_bytes()
             first = (60_100).to_bytes(4, "big") + bytes(59_996)
             load = beside(drip, victims.address, count, first, b"\0", 14.0, sources)
-            peak = resident_bytes(victims)
+            peak = victims.resident_bytes()
             async with load as result:
                 begun = time.monotonic()
                 while time.monotonic() < begun + 30:
-                    peak = max(peak, resident_bytes(victims))
+                    peak = max(peak, victims.resident_bytes())
                     await asyncio.sleep(0.2)
                 times = await asked(honest, 300 << 10, 1.0)
             honest.close()
@@ -190,7 +144,7 @@ def test_unfinished_small_frames(scene: Scene) -> None:
             left = 0.0
             ends = time.monotonic() + scene.pick(short=30, long=60)
             while time.monotonic() < ends:
-                left = resident_bytes(victims) - memory
+                left = victims.resident_bytes() - memory
                 if left < 50 << 20:
                     break
                 await asyncio.sleep(0.5)

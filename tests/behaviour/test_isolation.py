@@ -3,30 +3,14 @@
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer as ConfluentProducer
 
 from dlog.client.consumer import Consumer
 from dlog.offset_specs import Isolation
 from tests.behaviour.scene import Scene, Work, read_count
 from tests.behaviour.shapes import numbers_of, rows
+from tests.behaviour.transactions import PATIENCE_S, transactional, write
 
 Check = Callable[[Work], None]
-PATIENCE_S = 30.0
-
-
-def transactional(bootstrap: str, name: str) -> ConfluentProducer:
-    """Return a producer that has begun a transaction."""
-    producer = ConfluentProducer({"bootstrap.servers": bootstrap, "transactional.id": name})
-    producer.init_transactions(PATIENCE_S)
-    producer.begin_transaction()
-    return producer
-
-
-def write(producer: ConfluentProducer, topic: str, numbers: range) -> None:
-    """Write numbers and wait for their answers."""
-    for number in numbers:
-        producer.produce(topic, b"%d" % number, partition=0)
-    assert producer.flush(PATIENCE_S) == 0
 
 
 async def read_to(reader: Consumer, topic: str, end: int) -> list[int]:

@@ -19,7 +19,7 @@ from dlog.spark.reading.rows import COLUMN_TYPES
 from dlog.spark.settings import ClientSettings
 from tests.behaviour.scene import Scene, Work
 from tests.behaviour.shapes import CODECS, numbered, shapes
-from tests.behaviour.test_isolation import transactional, write
+from tests.behaviour.transactions import transactional, write
 
 Check = Callable[[Work], None]
 SCHEMA = pa.schema(list(COLUMN_TYPES.items()))

@@ -19,6 +19,7 @@ import pytest
 from dlogctl.sandbox.layout import HOST
 from tests.cluster.nodes import Cluster, Node, cluster_of, cpu_s
 from tests.cluster.running import make_topics, run
+from tests.fakes.process_memory import anonymous_bytes
 
 CROWD = 1_100
 SECONDS = 6.0
@@ -32,13 +33,6 @@ Attack = Callable[[int], Awaitable[None]]
 def port_of(node: Node, name: str) -> int:
     """Return one of the listeners that are for nodes."""
     return node.raft_port if name == "raft" else node.internal_port
-
-
-def memory_bytes(node: Node) -> int:
-    """Return what a node's process holds in memory of its own."""
-    assert node.process is not None
-    status = Path(f"/proc/{node.process.pid}/status").read_text()
-    return int(status.split("RssAnon:")[1].split()[0]) * 1024
 
 
 def sockets(node: Node) -> int:
@@ -55,7 +49,7 @@ def sockets(node: Node) -> int:
 async def unharmed(cluster: Cluster) -> AsyncIterator[None]:
     """Fail when the cluster has changed its leaders or lost leases meanwhile."""
     marks = [len(each.log) for each in cluster.nodes]
-    memory = [memory_bytes(each) for each in cluster.nodes]
+    memory = [anonymous_bytes(each.process) for each in cluster.nodes]
     begun = {each.node_id: sockets(each) for each in cluster.nodes}
     yield
     await cluster.until_well()
@@ -63,7 +57,7 @@ async def unharmed(cluster: Cluster) -> AsyncIterator[None]:
         said = node.log[mark:]
         for event in ("Became leader of the metadata quorum", "Lease ended", "Gave up a node"):
             assert event not in said, said[-3000:]
-        assert memory_bytes(node) - before < MEMORY_BYTES_MAX
+        assert anonymous_bytes(node.process) - before < MEMORY_BYTES_MAX
     async with asyncio.timeout(60):
         while any(sockets(each) > begun[each.node_id] + 8 for each in cluster.nodes):
             await asyncio.sleep(0.1)

@@ -2,11 +2,12 @@
 
 import time
 
-from dlog.batch.records import Record, decode, encode
+from dlog.batch.records import Record, encode
 from dlog.checksum import Buffer
 from dlog.client.blocking import BlockingClient
-from dlog.client.cluster.partition_calls import fetch, produce
+from dlog.client.cluster.partition_calls import produce
 from dlog.transport import Address
+from tests.daemon.one_partition import read_all
 from tests.daemon.process import DaemonProcess
 
 
@@ -43,22 +44,7 @@ class Client:
 
     def read(self, topic: str) -> list[bytes | None]:
         """Return all values of a topic, from offset 0 on."""
-
-        async def work() -> list[bytes | None]:
-            leader = await self._client.cluster.leader(topic, 0)
-            found: list[bytes | None] = []
-            while True:
-                fetched = await fetch(leader, topic, 0, len(found), max_wait_ms=0)
-                position = 0
-                while position < len(fetched.records):
-                    batch = decode(fetched.records, position)
-                    head = fetched.records[position + 8 : position + 12]
-                    position += 12 + int.from_bytes(head, "big")
-                    found += [record.value for record in batch]
-                if len(found) >= fetched.high_watermark:
-                    return found
-
-        return self._client.run(work)
+        return read_all(self._client, topic)
 
     def close(self) -> None:
         """End the connections."""

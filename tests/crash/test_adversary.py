@@ -1,8 +1,7 @@
 """`dlogd` against what operators and disks do to it: read-only disks, exchanged and stale files."""
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from dlog.errors import DlogError
 from tests.crash.clients import Client, directories_online
 from tests.crash.disks import mounted_disk
-from tests.daemon.process import DaemonProcess, daemon
+from tests.daemon.process import DaemonProcess, daemon, wait_until
 
 
 @pytest.fixture
@@ -21,18 +20,7 @@ def node(tmp_path: Path) -> Iterator[DaemonProcess]:
 
 
 def configure(node: DaemonProcess, *directories: Path) -> None:
-    node.config_path.write_text(
-        'listeners: ["127.0.0.1:0"]\nhttp.address: 127.0.0.1:0\n'
-        f"data.directories: [{', '.join(map(str, directories))}]\n"
-        f"metadata.directory: {node.folder / 'meta'}\nsegment.bytes: 64KiB\n"
-    )
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    node.use_directories(*directories, config="segment.bytes: 64KiB\n")
 
 
 @pytest.mark.root

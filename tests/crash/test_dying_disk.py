@@ -26,12 +26,7 @@ def disk(tmp_path: Path) -> Iterator[Mounted]:
 
 
 def configure(node: DaemonProcess, *directories: Path) -> None:
-    node.config_path.write_text(
-        'listeners: ["127.0.0.1:0"]\nhttp.address: 127.0.0.1:0\n'
-        f"data.directories: [{', '.join(map(str, directories))}]\n"
-        f"metadata.directory: {node.folder / 'meta'}\n"
-        "segment.bytes: 64KiB\ndisk.reserve.bytes: 0\n"
-    )
+    node.use_directories(*directories, config="segment.bytes: 64KiB\ndisk.reserve.bytes: 0\n")
 
 
 @pytest.fixture

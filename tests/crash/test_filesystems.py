@@ -21,10 +21,10 @@ from dlogd.storage.log_manager import LogManager
 from dlogd.storage.segment import checkpoint_files
 from dlogd.storage.segment.zero_fill import zero_ahead
 from tests.crash.disks import IMAGE_BYTES, Mounted, mounted_disk, run
+from tests.fakes.engine_calls import BLOCK, AnyEngine, blocks, read_bytes, write
 from tests.fakes.logs import append, services_for, values_of
 from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, partition, wanted
 from tests.fakes.randomness import SeededRandomness
-from tests.unit.dlogd.storage.io.test_engines import BLOCK, AnyEngine, blocks, read_bytes, write
 
 pytestmark = pytest.mark.root
 

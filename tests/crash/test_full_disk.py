@@ -4,7 +4,7 @@ Without a reserve, so that it meets ENOSPC itself in writes and background jobs.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,11 +14,9 @@ from dlog.client.cluster import partition_calls
 from dlog.errors import DlogError
 from tests.crash.clients import Client, directories_online
 from tests.crash.disks import Mounted, mounted_disk
-from tests.daemon.process import DaemonProcess, daemon
+from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, wait_until
 
 pytestmark = pytest.mark.root
-
-PATIENCE_S = 30.0
 
 
 @pytest.fixture(autouse=True)
@@ -71,13 +69,6 @@ def check(client: Client, topic: str, values: list[bytes]) -> None:
     assert len(found) >= len(values)
     for offset, value in enumerate(values):
         assert not value or found[offset] == value, offset
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("node", ["always", "always-buffered", "never"], indirect=True)

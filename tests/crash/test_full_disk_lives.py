@@ -17,8 +17,7 @@ from dlog.client.cluster import partition_calls
 from dlog.errors import DlogError
 from tests.crash.clients import Client, directories_online
 from tests.crash.disks import Mounted, mounted_disk
-from tests.crash.test_full_disk import PATIENCE_S, wait_until
-from tests.daemon.process import DaemonProcess, daemon
+from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, wait_until
 
 pytestmark = pytest.mark.root
 

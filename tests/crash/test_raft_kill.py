@@ -11,7 +11,7 @@ import random
 import sys
 from pathlib import Path
 
-from tests.unit.dlogd.metadata.raft.test_raft_store import free_port
+from bench.peers.server import free_port
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("DLOG_KILL_ROUNDS", "12"))

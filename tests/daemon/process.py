@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,14 @@ def heed_interrupts() -> None:
     Whoever starts the tests may have it ignored, as a script does for what it runs with `&`.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when a condition holds; fail when it does not in PATIENCE_S."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def run_to_end(*arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
@@ -65,6 +73,14 @@ class DaemonProcess:
         self.config_path.write_text(
             'listeners: ["127.0.0.1:0"]\nhttp.address: 127.0.0.1:0\n'
             f"data.directories: [{json.dumps(str(self.folder / 'data'))}]\n{config}"
+        )
+
+    def use_directories(self, *directories: Path, config: str = "") -> None:
+        """Write the configuration with these data directories, the metadata not in one of them."""
+        self.config_path.write_text(
+            'listeners: ["127.0.0.1:0"]\nhttp.address: 127.0.0.1:0\n'
+            f"data.directories: [{', '.join(map(str, directories))}]\n"
+            f"metadata.directory: {self.folder / 'meta'}\n{config}"
         )
 
     def start(self, *, wait: bool = True, env: Mapping[str, str] | None = None) -> None:

@@ -4,7 +4,6 @@ import re
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from dlog.client.blocking import BlockingClient
@@ -12,6 +11,7 @@ from dlog.transport import Address
 from dlog.wire import fetch_client, produce_client
 from tests.daemon.process import DaemonProcess
 from tests.fakes.front import FETCH_VERSION, PRODUCE_VERSION
+from tests.fakes.process_memory import resident_bytes
 
 
 class Raw:
@@ -94,11 +94,7 @@ def client_of(node: DaemonProcess) -> BlockingClient:
 
 def rss_bytes(node: DaemonProcess) -> int:
     """Return the resident memory of the process."""
-    assert node.process is not None
-    text = Path(f"/proc/{node.process.pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", text)
-    assert found is not None
-    return int(found[1]) * 1024
+    return resident_bytes(node.process)
 
 
 def metric(node: DaemonProcess, name: str) -> float:

@@ -10,52 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from dlog.batch.records import Record, decode, encode
-from dlog.client.blocking import BlockingClient
-from dlog.client.cluster.partition_calls import fetch, produce
-from dlog.transport import Address
 from dlogd.version import VERSION
+from tests.daemon.one_partition import append, read_all
 from tests.daemon.process import DaemonProcess, daemon, run_to_end
+from tests.daemon.raw import client_of
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[DaemonProcess]:
     with daemon(tmp_path) as process:
         yield process
-
-
-def client_of(node: DaemonProcess) -> BlockingClient:
-    return BlockingClient([Address.parse(node.status()["listeners"][0])])
-
-
-def append(client: BlockingClient, value: bytes) -> int:
-    async def work() -> int:
-        leader = await client.cluster.leader("t", 0)
-        record = Record(key=None, value=value, headers=(), timestamp_ms=1, offset=0)
-        produced = await produce(leader, "t", 0, encode([record]))
-        assert produced is not None
-        return produced.base_offset
-
-    return client.run(work)
-
-
-def read_all(client: BlockingClient) -> list[bytes | None]:
-    async def work() -> list[bytes | None]:
-        leader = await client.cluster.leader("t", 0)
-        found: list[bytes | None] = []
-        while True:
-            fetched = await fetch(leader, "t", 0, len(found), max_wait_ms=0)
-            position = 0
-            while position < len(fetched.records):
-                batch = decode(fetched.records, position)
-                position += 12 + int.from_bytes(
-                    fetched.records[position + 8 : position + 12], "big"
-                )
-                found += [record.value for record in batch]
-            if len(found) >= fetched.high_watermark:
-                return found
-
-    return client.run(work)
 
 
 def test_it_serves_survives_a_kill_and_stops_cleanly(node: DaemonProcess) -> None:

@@ -9,14 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.commands import CTL, OnTerminal, bootstrap_of, run
-from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment, heed_interrupts
+from tests.daemon.process import (
+    PATIENCE_S,
+    DaemonProcess,
+    daemon,
+    environment,
+    heed_interrupts,
+    wait_until,
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +37,6 @@ def topic(node: DaemonProcess, request: pytest.FixtureRequest) -> str:
     name = re.sub(r"\W", "-", request.node.name)[:60]
     assert run(node, "topic", "create", name)[0] == 0
     return name
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def shell(node: DaemonProcess, line: str) -> subprocess.CompletedProcess[str]:

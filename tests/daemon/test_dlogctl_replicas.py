@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon.commands import CTL
 from tests.daemon.process import environment
-from tests.daemon.test_dlogctl_cluster import Sandbox, sandbox
+from tests.daemon.sandboxes import Sandbox, sandbox
 
 __all__ = ["sandbox"]  # the fixture, of this module's own cluster
 

@@ -11,7 +11,8 @@ from dlog.client.cluster.partition_calls import produce
 from tests.daemon.commands import bootstrap_of, run
 from tests.daemon.process import DaemonProcess, daemon
 from tests.daemon.raw import client_of
-from tests.property.test_json_of_raw_batches import Raw, batch_of, sealed
+from tests.fakes.batches import sealed
+from tests.fakes.raw_batches import Raw, batch_of
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemon.one_partition import append, read_all
 from tests.daemon.process import DaemonProcess, daemon
-from tests.daemon.test_daemon import append, client_of, read_all
+from tests.daemon.raw import client_of
 
 
 @pytest.fixture
@@ -16,19 +17,11 @@ def node(tmp_path: Path) -> Iterator[DaemonProcess]:
         yield process
 
 
-def use(node: DaemonProcess, *directories: Path) -> None:
-    meta, names = node.folder / "meta", ", ".join(str(each) for each in directories)
-    node.config_path.write_text(
-        'listeners: ["127.0.0.1:0"]\nhttp.address: 127.0.0.1:0\n'
-        f"data.directories: [{names}]\nmetadata.directory: {meta}\n"
-    )
-
-
 def test_an_unmounted_disk_never_becomes_an_empty_partition(node: DaemonProcess) -> None:
     first, second = node.folder / "disk1", node.folder / "disk2"
     first.mkdir()
     second.mkdir()
-    use(node, first, second)
+    node.use_directories(first, second)
     node.start()
     with client_of(node) as client:
         client.run(lambda: client.admin.create_topic("t", partitions=1))

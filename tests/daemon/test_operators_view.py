@@ -13,8 +13,7 @@ import pytest
 from dlog.batch.records import Record, encode
 from dlog.client.cluster.partition_calls import produce
 from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment
-from tests.daemon.test_daemon import client_of
-from tests.daemon.test_lost_directory import use
+from tests.daemon.raw import client_of
 
 PARTITIONS = 4
 VALUES = (b"one", b"two")
@@ -57,7 +56,7 @@ def test_partitions_of_a_lost_disk_are_offline_and_led_by_nobody(node: DaemonPro
     first, second = node.folder / "disk1", node.folder / "disk2"
     first.mkdir()
     second.mkdir()
-    use(node, first, second)
+    node.use_directories(first, second)
     node.start()
     fill(node)
     assert node.stop() == 0

@@ -11,8 +11,9 @@ from dlog.client.cluster.partition_calls import fetch, try_list_offsets
 from dlog.client.producing.producer_id import init_producer_id
 from dlog.errors import WireError
 from dlog.offset_specs import LATEST
+from tests.daemon.one_partition import append, read_all
 from tests.daemon.process import DaemonProcess, daemon
-from tests.daemon.test_daemon import append, client_of, read_all
+from tests.daemon.raw import client_of
 
 PREFIX = "dlog_server_request"
 

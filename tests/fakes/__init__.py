@@ -1,1 +1,1 @@
-"""Stand-ins for what the operating system gives: disks with every fault, clocks, engines."""
+"""Stand-ins and scenes that tests share: disks with every fault, engines, nodes, logs, clients."""

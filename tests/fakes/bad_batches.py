@@ -3,21 +3,14 @@
 import struct
 from collections.abc import Sequence
 
-from dlog.batch.header import CRC_POSITION, CRC_START, HEADER_BYTES
-from dlog.checksum import crc32c
+from dlog.batch.header import CRC_START, HEADER_BYTES
 from dlog.compression import Codec, compress
-from tests.fakes.batches import batch
+from tests.fakes.batches import batch, sealed
 
 _ATTRIBUTES = struct.Struct(">h")
-_CRC = struct.Struct(">I")
 _COUNTS = struct.Struct(">i")
 _RECORD_COUNT_POSITION = 57
 _LAST_OFFSET_DELTA_POSITION = 23
-
-
-def _sealed(data: bytearray) -> bytes:
-    _CRC.pack_into(data, CRC_POSITION, crc32c(memoryview(data)[CRC_START:]))
-    return bytes(data)
 
 
 def no_gzip(
@@ -26,7 +19,7 @@ def no_gzip(
     """Return a batch of plain records whose head says that they are compressed."""
     data = bytearray(batch(base_offset, count, leader_epoch=leader_epoch))
     _ATTRIBUTES.pack_into(data, CRC_START, int(codec))
-    return _sealed(data)
+    return sealed(data)
 
 
 def miscounted(base_offset: int, count: int, said: int) -> bytes:
@@ -34,7 +27,7 @@ def miscounted(base_offset: int, count: int, said: int) -> bytes:
     data = bytearray(batch(base_offset, count))
     _COUNTS.pack_into(data, _RECORD_COUNT_POSITION, said)
     _COUNTS.pack_into(data, _LAST_OFFSET_DELTA_POSITION, said - 1)
-    return _sealed(data)
+    return sealed(data)
 
 
 def astray(base_offset: int, deltas: Sequence[int]) -> bytes:
@@ -52,4 +45,4 @@ def astray(base_offset: int, deltas: Sequence[int]) -> bytes:
     data[HEADER_BYTES:] = compress(Codec.GZIP, bytes(records))
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
     _ATTRIBUTES.pack_into(data, CRC_START, int(Codec.GZIP))
-    return _sealed(data)
+    return sealed(data)

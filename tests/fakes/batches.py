@@ -51,6 +51,12 @@ def marker(base_offset: int, producer_id: int, kind: int) -> bytes:
     )
     (attributes,) = struct.unpack_from(">h", made, CRC_START)
     struct.pack_into(">h", made, CRC_START, attributes | CONTROL_BIT)
+    return sealed(made)
+
+
+def sealed(data: bytes | bytearray) -> bytes:
+    """Return the batch with the CRC that its bytes have now."""
+    made = bytearray(data)
     struct.pack_into(">I", made, CRC_POSITION, crc32c(memoryview(made)[CRC_START:]))
     return bytes(made)
 

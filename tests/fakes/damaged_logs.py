@@ -11,7 +11,7 @@ from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import file_name
 from tests.fakes.filled_logs import CONFIG
-from tests.fakes.logs import LogHost, append_waiting, settle, values_of
+from tests.fakes.logs import LogHost, append_waiting, settle
 
 LOG_0 = file_name(0)
 
@@ -53,10 +53,6 @@ def content(directory: Directory, name: str = LOG_0) -> bytes:
     data = file.pread(file.size(), 0)
     file.close()
     return data
-
-
-async def offsets(plog: PartitionLog) -> list[int]:
-    return [offset for offset, _ in await values_of(plog)]
 
 
 async def refused(host: LogHost) -> str:

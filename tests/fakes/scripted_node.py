@@ -48,13 +48,6 @@ async def node(handler: Handler, **options: Any) -> AsyncIterator[Connection]:
         server.close()
 
 
-def check(work: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(work(), 20)
-
-    asyncio.run(bounded())
-
-
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         correlation_id, body = await read_request(reader)

@@ -9,7 +9,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from dlog.client.cluster.cluster import Cluster
 from dlog.client.cluster.partition_calls import fetch, produce
 from dlog.transport import Address
 from tests.daemon.process import DaemonProcess, daemon
+from tests.daemon.raw import comes_to_be, metric, rss_bytes
 from tests.fuzz.attacks import Attacker
 
 SECONDS = float(os.environ.get("DLOG_FUZZ_SECONDS", "10"))
@@ -41,14 +42,6 @@ def node(tmp_path: Path) -> Iterator[DaemonProcess]:
         yield process
 
 
-def rss_bytes(node: DaemonProcess) -> int:
-    assert node.process is not None
-    text = Path(f"/proc/{node.process.pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", text)
-    assert found is not None
-    return int(found[1]) * 1024
-
-
 def sockets(node: DaemonProcess) -> int:
     """Count the descriptors of sockets; files come and go with segments."""
     assert node.process is not None
@@ -60,20 +53,6 @@ def sockets(node: DaemonProcess) -> int:
         except FileNotFoundError:
             pass
     return count
-
-
-def metric(node: DaemonProcess, name: str) -> float:
-    found = re.search(rf"^{name} (\S+)$", node.metrics(), re.MULTILINE)
-    assert found is not None, name
-    return float(found[1])
-
-
-def comes_to_be(condition: Callable[[], bool]) -> bool:
-    """Tell whether a condition holds soon."""
-    deadline = time.monotonic() + 10
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 class GoodClient:

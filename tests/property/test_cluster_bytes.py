@@ -20,7 +20,7 @@ from dlogd.metadata.machine import apply
 from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.metadata.state.persistent_map import PersistentMap, suspects
 from dlogd.metadata.state.recent_map import RecentMap
-from tests.golden.test_cluster_formats import COMMANDS
+from tests.golden.cluster_commands import COMMANDS
 
 
 def cluster() -> ClusterImage:

@@ -3,7 +3,6 @@
 What one refuses all refuse, whatever the bytes; what they make is the same to the last byte.
 """
 
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -19,27 +18,24 @@ from dlog.batch.decoding import decode_records
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.open_batch import ColumnSet, OpenBatch
 from dlog.batch.records import Record, decode, encode
-from dlog.checksum import crc32c
 from dlog.compression import Codec
 from dlog.errors import CorruptMessageError
+from tests.property.record_reference import (
+    int64s,
+    optional_bytes,
+    outcome,
+    record_lists,
+    records,
+    reference,
+)
 
 speedups: Any = pytest.importorskip("dlog.batch._speedups", reason="the extension is not built")
 
 ALL = 2**63 - 1
-optional_bytes = st.none() | st.binary(max_size=300)
-records = st.builds(
-    Record,
-    key=optional_bytes,
-    value=optional_bytes,
-    headers=st.lists(st.tuples(st.text(max_size=20), optional_bytes), max_size=4).map(tuple),
-    timestamp_ms=st.integers(min_value=-1, max_value=2**53),
-)
 plain_records = st.builds(
     Record, key=optional_bytes, value=optional_bytes, timestamp_ms=st.just(1_700_000_000_000)
 )
-record_lists = st.lists(records, min_size=1, max_size=20)
 codecs = st.sampled_from(list(Codec))
-int64s = st.integers(-(2**63), 2**63 - 1)
 
 
 def at(found: list[Record], base_offset: int) -> list[Record]:
@@ -64,33 +60,6 @@ def rows(data: Any) -> list[Record]:
         timestamp_ms = memoryview(timestamps).cast("q")[row]
         found.append(Record(key_column[row], value_column[row], tuple(pairs), timestamp_ms, offset))
     return found
-
-
-def outcome(function: Any, *arguments: Any) -> Any:
-    """Return what the function gives, or the error that it ends with."""
-    try:
-        return function(*arguments)
-    except CorruptMessageError:
-        return CorruptMessageError
-
-
-def reference(batch: OpenBatch) -> Any:
-    """Return what `dlog.batch.records` makes of the same bytes and head."""
-    whole = encode([Record()])
-    append_time = batch.append_time_ms is not None
-    head = whole[:HEADER_BYTES] + bytes(batch.data)
-    for position, size, number in (
-        (0, 8, batch.base_offset),
-        (8, 4, len(head) - 12),
-        (21, 2, 8 if append_time else 0),
-        (23, 4, max(batch.record_count - 1, 0)),
-        (27, 8, batch.base_timestamp_ms),
-        (35, 8, batch.append_time_ms or 0),
-        (57, 4, batch.record_count),
-    ):
-        head[position : position + size] = number.to_bytes(size, "big", signed=True)
-    head[17:21] = crc32c(bytes(head[21:])).to_bytes(4, "big")
-    return outcome(partial(decode, name_errors="replace"), head)
 
 
 @given(record_lists, codecs, st.integers(-1, 2**62), st.booleans())

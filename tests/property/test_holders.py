@@ -26,9 +26,8 @@ from dlogd.metadata.commands.codec import (
 )
 from dlogd.metadata.machine import apply
 from dlogd.metadata.state.image import Applied, PartitionImage
+from tests.fakes.controlled_cluster import QUICK, Controlled
 from tests.fakes.metadata_cluster import FakeCluster
-from tests.property.test_planner_model import QUICK
-from tests.unit.dlogd.controller.test_controller_planner import Controlled
 
 NODES = (1, 2, 3, 4)
 WALKS, STEPS = 300, 80

@@ -1,8 +1,6 @@
 """Any record that a batch can hold goes through dlogctl's JSON unchanged, or is refused by name."""
 
 import json
-import struct
-from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -10,68 +8,14 @@ from hypothesis import strategies as st
 
 from dlog.batch.build import BatchBuilder
 from dlog.batch.decoding import Bounds, read_shaped
-from dlog.batch.header import (
-    BATCH_STRUCT,
-    CRC_POSITION,
-    CRC_START,
-    HEADER_BYTES,
-    LOG_APPEND_TIME_BIT,
-)
-from dlog.batch.records import _append_bytes, _append_varint
-from dlog.checksum import crc32c
 from dlog.client.consumed import ConsumedRecord
 from dlog.compression import Codec
 from dlogctl.commands.consume import _located
 from dlogctl.records.json_lines import TIMESTAMP_MS_MAX, JsonLines
 from dlogctl.records.record_formats import CellFormat, FormatError
+from tests.fakes.raw_batches import Raw, batch_of
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-
-class Raw(NamedTuple):
-    """A record as its bytes stand in a batch."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[bytes, bytes | None], ...]
-    timestamp_ms: int
-    is_append_time: bool = False
-
-    @property
-    def changed_field(self) -> str | None:
-        """What of it cannot be kept."""
-        for number, (name, _) in enumerate(self.headers, 1):
-            if "\ufffd" in name.decode(errors="replace"):
-                return f"header {number}:"
-        return None if -1 <= self.timestamp_ms <= TIMESTAMP_MS_MAX else "timestamp_ms"
-
-
-def batch_of(raw: Raw) -> bytes:
-    """Return a batch with this record, by hand: no producer makes all of them."""
-    content = bytearray(1)
-    _append_varint(content, 0)  # the timestamp is that of the batch
-    _append_varint(content, 0)
-    _append_bytes(content, raw.key)
-    _append_bytes(content, raw.value)
-    _append_varint(content, len(raw.headers))
-    for name, value in raw.headers:
-        _append_bytes(content, name)
-        _append_bytes(content, value)
-    body = bytearray()
-    _append_varint(body, len(content))
-    body += content
-    attributes = LOG_APPEND_TIME_BIT if raw.is_append_time else 0
-    head = (0, HEADER_BYTES - 12 + len(body), 0, 2, 0, attributes, 0)
-    # A leader that stamps records writes its time into the largest timestamp only.
-    base_ms = 5 if raw.is_append_time else raw.timestamp_ms
-    return BATCH_STRUCT.pack(*head, base_ms, raw.timestamp_ms, -1, -1, -1, 1) + bytes(body)
-
-
-def sealed(batch: bytes) -> bytes:
-    """Return the batch with its checksum."""
-    data = bytearray(batch)
-    struct.pack_into(">I", data, CRC_POSITION, crc32c(memoryview(data)[CRC_START:]))
-    return bytes(data)
 
 
 def read(batch: bytes) -> ConsumedRecord:

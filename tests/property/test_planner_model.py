@@ -33,11 +33,10 @@ from dlogd.metadata.state.image import (
     PartitionImage,
     TopicImage,
 )
+from tests.fakes.controlled_cluster import QUICK, Controlled
 from tests.fakes.plans import plain
-from tests.unit.dlogd.controller.test_controller_planner import SETTINGS, Controlled
 
 NODES = 4
-QUICK = replace(SETTINGS, scan_interval_ms=0, elections_max=2, reassignments_max=2)
 CONTROLLER = NodeId(1)
 others = st.integers(2, NODES).map(NodeId)
 anybody = st.integers(1, NODES).map(NodeId)

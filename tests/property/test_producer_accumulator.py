@@ -11,45 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import decode
 from dlog.client.futures import BatchDelivery, Delivery, Written
-from dlog.client.produce_options import Batching
-from dlog.client.producing.accumulator import Accumulator
 from dlog.client.producing.bulk_append import bulk_append
 from dlog.client.producing.bulk_steps import Step
 from dlog.client.producing.partition_queue import Batch
-from dlog.client.producing.producer_identity import ProducerIdentity
-from dlog.compression import Codec
 from dlog.errors import RecordTooLargeError
-
-PARTITIONS = 3
-BATCH_BYTES = 600
-MEMORY_BYTES = 2000
+from tests.fakes.accumulators import BATCH_BYTES, MEMORY_BYTES, PARTITIONS, accumulator
 
 keys = st.none() | st.binary(max_size=3)
 values = st.binary(max_size=120)
-
-
-class Quiet:
-    """An owner that counts how often it was woken."""
-
-    def __init__(self) -> None:
-        self.woken = 0
-
-    def wake(self) -> None:
-        self.woken += 1
-
-
-def accumulator(rng: random.Random | None = None, **given: int) -> Accumulator:
-    bounds = {"batch_bytes": BATCH_BYTES, "memory_bytes": MEMORY_BYTES} | given
-    identity = ProducerIdentity()
-    identity.renew(7, 0)
-    made = Accumulator(
-        Batching(codec=Codec.NONE, linger_s=0.1, delivery_timeout_s=10.0, **bounds),
-        rng=rng or random.Random(1),
-        owner=Quiet(),
-        identity=identity,
-    )
-    made.update_topic("t", PARTITIONS, range(PARTITIONS))
-    return made
 
 
 class AccumulatorMachine(RuleBasedStateMachine):

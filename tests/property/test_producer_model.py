@@ -15,7 +15,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from dlog.batch.header import decode_header
 from dlog.batch.records import decode
 from dlog.client.futures import Delivery, RefusedError, UnknownOutcomeError, Written
 from dlog.client.produce_options import Batching
@@ -36,54 +35,11 @@ from dlog.errors import (
     RequestTimedOutError,
     WireError,
 )
-from dlogd.replication.partition.producer_state import ProducerStates
-from tests.property.test_producer_accumulator import Quiet
+from tests.fakes.accumulators import Quiet
+from tests.fakes.sequenced_leader import Leader
 
 DELIVERY_S = 5.0
 REFUSALS = (NotEnoughReplicasError, NotLeaderOrFollowerError, RequestTimedOutError)
-
-
-class Leader:
-    """One partition: the numbers of its records, and what it knows of producers."""
-
-    def __init__(self) -> None:
-        self.log: list[int] = []
-        self.batches: list[bytes] = []
-        self.states = ProducerStates(expiry_ms=10**9, producers_max=100)
-
-    def append(self, data: bytes) -> int:
-        """Append a batch or recognise it; return its base offset; raise as a leader refuses."""
-        header = decode_header(data)
-        known = self.states.check(
-            header.producer_id, header.producer_epoch, header.base_sequence, header.record_count
-        )
-        if known is not None:
-            return known[0]
-        return self._take(data)
-
-    def _take(self, data: bytes) -> int:
-        base_offset = len(self.log)
-        self.log += [int(record.value or b"") for record in decode(data)]
-        self.batches.append(data)
-        header = decode_header(data)
-        self.states.update(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.record_count,
-            base_offset,
-            len(self.log) - 1,
-            -1,
-            0,
-        )
-        return base_offset
-
-    def lose(self, count: int) -> None:
-        """Become another leader, which never had the last batches."""
-        kept = self.batches[: len(self.batches) - count]
-        self.__init__()  # type: ignore[misc]
-        for data in kept:
-            self._take(data)
 
 
 class Attempt:

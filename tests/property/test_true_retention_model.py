@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dlog.compression import Codec
 from tests.fakes.lies import append_batch, lying
 from tests.fakes.logs import run_virtual
-from tests.unit.dlogd.storage.log.test_true_retention import RETENTION_MS, Retained
+from tests.fakes.retained_log import RETENTION_MS, Retained
 
 ages = st.one_of(st.integers(0, 3 * RETENTION_MS), st.integers(-2 * RETENTION_MS, 0))
 claims = st.one_of(st.none(), st.sampled_from([-1, 0]), ages)

@@ -15,7 +15,7 @@ from dlog.batch.header import HEADER_BYTES
 from dlog.batch.open_batch import OpenBatch
 from dlog.batch.records import Record, encode
 from dlog.errors import CorruptMessageError
-from tests.property.test_codec import int64s, record_lists, reference
+from tests.property.record_reference import int64s, record_lists, reference
 
 speedups: Any = pytest.importorskip("dlog.batch._speedups", reason="the extension is not built")
 

@@ -24,11 +24,13 @@ from functools import partial
 
 import pytest
 
-from tests.property import test_leases, test_metadata_mutants
+from tests.property import lease_holes, metadata_mutants
 from tests.simulation import holes, stories
 from tests.simulation.patches import patched
-from tests.simulation.test_mutants import TESTED
+from tests.simulation.tested_mutants import TESTED
 
+MACHINE_TESTS = "tests/property/test_metadata_mutants.py"
+LEASE_TESTS = "tests/property/test_leases.py"
 BREAK = re.compile(
     r"^(?:E +)?((?:TypeError|AttributeError|NameError|MemoryError|OverflowError)(?:: .*)?)$",
     re.MULTILINE,
@@ -69,13 +71,11 @@ def _by_simulation(simulation: str, name: str) -> Seen | None:
 
 
 def _by_machine(name: str) -> Seen | None:
-    return _by_pytest(
-        test_metadata_mutants.__file__, f"test_mutants_are_caught[{name}]", passes=True
-    )
+    return _by_pytest(MACHINE_TESTS, f"test_mutants_are_caught[{name}]", passes=True)
 
 
 def _by_lease_model(name: str) -> Seen | None:
-    return _by_pytest(test_leases.__file__, f"test_the_model_catches_a_hole[{name}]", passes=True)
+    return _by_pytest(LEASE_TESTS, f"test_the_model_catches_a_hole[{name}]", passes=True)
 
 
 def _by_tests(name: str) -> Seen | None:
@@ -142,13 +142,13 @@ SEEKERS: dict[str, tuple[Callable[[str], Seen | None], list[str]]] = {
         f"{len(sight.seeds)} seeds of {name}": (partial(_by_simulation, name), list(sight.mutants))
         for name, sight in holes.SIGHTS.items()
     },
-    f"{test_metadata_mutants.EXAMPLES_MAX} runs of the machine's model": (
+    f"{metadata_mutants.EXAMPLES_MAX} runs of the machine's model": (
         _by_machine,
-        list(test_metadata_mutants.MUTANTS),
+        list(metadata_mutants.MUTANTS),
     ),
-    f"{test_leases.HOLE_SEEDS} seeds of the leases' model": (
+    f"{lease_holes.HOLE_SEEDS} seeds of the leases' model": (
         _by_lease_model,
-        list(test_leases.HOLES),
+        list(lease_holes.HOLES),
     ),
     "named tests": (_by_tests, list(TESTED)),
     "each story of tests/unit": (

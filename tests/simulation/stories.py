@@ -27,7 +27,7 @@ from dlogd.replication.partition.leader_state import FollowerProgress, LeaderSta
 from dlogd.storage.log import flusher
 from dlogd.storage.log.log_reader import LogReader
 from dlogd.storage.log.partition_log import PartitionLog
-from tests.property import test_metadata_mutants
+from tests.property import metadata_mutants
 from tests.simulation import mutants as node_mutants
 from tests.simulation import raft_mutants
 from tests.simulation.fleet import mutants as fleet_mutants
@@ -159,7 +159,7 @@ def mutants_of(hole: str) -> dict[str, Sequence[Patch]]:
         **fleet_mutants.MUTANTS,
         **{
             name: ((owner, attribute, lambda _, wrong=wrong: wrong),)  # type: ignore[misc]
-            for name, (owner, attribute, wrong) in test_metadata_mutants.MUTANTS.items()
+            for name, (owner, attribute, wrong) in metadata_mutants.MUTANTS.items()
         },
     }
     return {name: each for name, each in known.items() if re.search(rf"\b{hole}\b", name)}

@@ -81,6 +81,18 @@ def test_no_import_inside_a_function() -> None:
     assert not found, "\n".join(found)
 
 
+def test_nothing_is_imported_from_a_module_of_tests() -> None:
+    """What modules of tests share stands in `tests/fakes`, or beside them under another name."""
+    modules = _modules()
+    found = [
+        f"{source.at(node)}: {target}"
+        for source in modules.values()
+        for node, target in _imported_modules(source, modules)
+        if target.rpartition(".")[2].startswith("test_")
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_no_star_import_and_nothing_but_the_version_from_a_package_root() -> None:
     found = []
     modules = _modules()

@@ -13,7 +13,8 @@ from dlog.errors import (
     UnsupportedVersionError,
 )
 from dlog.transport import Address, Connection, ConnectionOptions, connect
-from tests.fakes.scripted_node import Callbacks, check, echo, node, read_request, request, response
+from tests.fakes.bounded_runs import check
+from tests.fakes.scripted_node import Callbacks, echo, node, read_request, request, response
 
 
 def test_answers_reach_their_callers() -> None:

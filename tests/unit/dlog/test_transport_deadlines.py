@@ -7,7 +7,8 @@ import pytest
 
 from dlog.errors import ConnectFailedError, DisconnectedError, RequestTimedOutError
 from dlog.transport import Address, ConnectionOptions, connect
-from tests.fakes.scripted_node import Callbacks, check, echo, node, read_request, request, response
+from tests.fakes.bounded_runs import check
+from tests.fakes.scripted_node import Callbacks, echo, node, read_request, request, response
 
 
 def test_a_missed_deadline_closes_the_connection() -> None:

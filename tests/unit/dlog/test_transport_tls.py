@@ -7,7 +7,8 @@ import pytest
 
 from dlog.errors import ConnectFailedError
 from dlog.transport import Address, ConnectionOptions, connect
-from tests.fakes.scripted_node import check, echo, request
+from tests.fakes.bounded_runs import check
+from tests.fakes.scripted_node import echo, request
 
 
 def tls_context(protocol: int) -> ssl.SSLContext:

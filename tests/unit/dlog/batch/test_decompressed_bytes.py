@@ -14,11 +14,11 @@ from dlog.compression import Codec
 from dlog.errors import DecompressedTooLargeError
 from dlogctl.__main__ import main
 from tests.fakes.batches import batch
+from tests.fakes.log_consumers import FIRST, consumer, read, run
 from tests.fakes.log_nodes import LogNodes
 from tests.fakes.served_log import FakeLog
-from tests.unit.dlog.client.test_blocking_consumer import Nodes
-from tests.unit.dlog.client.test_blocking_consumer import nodes as nodes
-from tests.unit.dlog.client.test_consumer import FIRST, consumer, read, run
+from tests.fakes.threaded_nodes import Nodes
+from tests.fakes.threaded_nodes import nodes as nodes
 
 MIB = 1 << 20
 POLL_BYTES = 32 * MIB

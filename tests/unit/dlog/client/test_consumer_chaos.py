@@ -21,9 +21,9 @@ from dlog.errors import (
 )
 from dlog.transport import ConnectionOptions
 from tests.fakes.batches import COMMIT, batch, marker
+from tests.fakes.log_consumers import run
 from tests.fakes.log_nodes import LogNodes
 from tests.fakes.served_log import FakeLog
-from tests.unit.dlog.client.test_consumer import run
 
 PARTITIONS, NODES = 4, 3
 RECORDS = 3000

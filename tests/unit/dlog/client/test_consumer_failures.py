@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlog.batch.header import CRC_POSITION, CRC_START
 from dlog.batch.records import Record, encode
-from dlog.checksum import crc32c
 from dlog.client.bad_batches import UndecodableBatchError
 from dlog.client.consumer import Consumer
 from dlog.client.retry import RetryPolicy
@@ -30,9 +28,9 @@ from dlog.errors import (
     WireError,
 )
 from dlog.transport import ConnectionOptions
-from tests.fakes.batches import batch
+from tests.fakes.batches import batch, sealed
+from tests.fakes.log_consumers import FIRST, SECOND, consumer, offsets, read, run
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.client.test_consumer import FIRST, SECOND, consumer, offsets, read, run
 
 BRIEF = RetryPolicy(base_s=0.001, cap_s=0.01, deadline_s=0.2)
 
@@ -231,7 +229,7 @@ def test_a_record_that_makes_no_sense_is_told_of_after_what_others_have() -> Non
     async def work(servers: LogNodes) -> None:
         log = servers.logs[0]
         made = bytearray(encode([Record(b"k", b"v", (), 0)] * 3, base_offset=9))
-        made = bytearray(_resealed(made[:61] + b"\x7f" + made[62:]))
+        made = bytearray(sealed(made[:61] + b"\x7f" + made[62:]))
         log.append(bytes(made))
         async with consumer(servers) as reader:
             assert len(await read(reader, 9, max_records=3)) == 9
@@ -245,12 +243,6 @@ def test_a_record_that_makes_no_sense_is_told_of_after_what_others_have() -> Non
             assert reader.position(FIRST) == 9
 
     run(work)
-
-
-def _resealed(data: bytes) -> bytes:
-    """Return a batch with the CRC that its bytes have now."""
-    crc = crc32c(data[CRC_START:]).to_bytes(4, "big")
-    return data[:CRC_POSITION] + crc + data[CRC_POSITION + 4 :]
 
 
 # What a poll that waits ends with

@@ -9,8 +9,8 @@ from dlog.client.gaps import Gap, GapError, GapReason
 from dlog.errors import NotLeaderOrFollowerError, UnknownTopicIdError
 from dlog.wire.apis import ApiKey
 from tests.fakes.batches import batch
+from tests.fakes.log_consumers import FIRST, SECOND, consumer, offsets, read, run
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.client.test_consumer import FIRST, SECOND, consumer, offsets, read, run
 
 
 def gap(reason: GapReason, offset: int, resume_offset: int) -> Gap:

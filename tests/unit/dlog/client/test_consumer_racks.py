@@ -16,8 +16,8 @@ from dlog.errors import (
     WireError,
 )
 from tests.fakes.batches import batch
+from tests.fakes.log_consumers import POLICY, consumer, offsets, read, run
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.client.test_consumer import POLICY, consumer, offsets, read, run
 
 LEADER, FOLLOWER = 0, 1
 

@@ -7,8 +7,8 @@ import pytest
 from dlog.client.starts import Start
 from dlog.types import TopicPartition
 from tests.fakes.batches import batch
+from tests.fakes.log_consumers import FIRST, SECOND, THIRD, consumer, offsets, read, run
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.client.test_consumer import FIRST, SECOND, THIRD, consumer, offsets, read, run
 
 
 @pytest.mark.parametrize("how", ["pause", "assign"])

@@ -7,17 +7,8 @@ import pytest
 from dlog.client.admin import Admin
 from dlog.client.starts import Timestamp
 from tests.fakes.batches import batch
+from tests.fakes.log_consumers import FIRST, OPTIONS, POLICY, SECOND, consumer, offsets, read, run
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.client.test_consumer import (
-    FIRST,
-    OPTIONS,
-    POLICY,
-    SECOND,
-    consumer,
-    offsets,
-    read,
-    run,
-)
 
 YOUNGER_THAN_ALL = Timestamp(1_000_000)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from dlogctl.__main__ import main
-from tests.unit.dlog.client.test_blocking_consumer import Nodes
-from tests.unit.dlog.client.test_blocking_consumer import nodes as nodes
+from tests.fakes.threaded_nodes import Nodes
+from tests.fakes.threaded_nodes import nodes as nodes
 
 Consume = Callable[..., tuple[int, list[str], str]]
 

@@ -19,7 +19,7 @@ from dlogctl.commands.pipeline_audit import Place, parse_place
 from dlogctl.pipeline_options import Job, _tell, module, take_address, take_pairs
 from dlogctl.settings import Settings
 from tests.daemon.process import environment
-from tests.unit.dlog.client.test_blocking_consumer import Nodes
+from tests.fakes.threaded_nodes import Nodes
 
 CONTEXT: Any = None
 

@@ -12,7 +12,7 @@ from dlog.client.futures import BatchResult, Delivery, UnknownOutcomeError
 from dlog.errors import ConnectFailedError, UnknownTopicOrPartitionError
 from dlogctl.__main__ import main
 from dlogctl.commands import produce
-from tests.unit.dlogctl.records.test_dlogctl_records import Owner
+from tests.fakes.accumulators import Quiet
 
 
 class Played:
@@ -20,7 +20,7 @@ class Played:
 
     def __init__(self) -> None:
         self.on_third: Callable[[], Any] = lambda: None
-        self.batch = BatchResult(0, Owner())
+        self.batch = BatchResult(0, Quiet())
         self.taken = 0
         self.timeouts_ms: list[int | None] = []
 

@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.client.consumed import ConsumedRecord
-from dlog.client.futures import (
-    BatchResult,
-    Delivery,
-    RefusedError,
-    UnknownOutcomeError,
-)
+from dlog.client.futures import BatchResult, Delivery, RefusedError, UnknownOutcomeError
 from dlog.client.starts import Timestamp
 from dlog.types import PartitionId, TopicPartition
 from dlogctl.cluster.log_places import parse_place
@@ -27,19 +22,13 @@ from dlogctl.perf.perf_report import marks
 from dlogctl.perf.send_schedule import GROUP_RECORDS, Pace
 from dlogctl.records.deliveries import SWEEP_RECORDS, Deliveries, format_lines
 from dlogctl.records.record_formats import PlainLines
+from tests.fakes.accumulators import Quiet
 
 NOW_MS = 1_700_000_000_000
 
 
-class Owner:
-    """A producer that nobody wakes."""
-
-    def wake(self) -> None:
-        """Do nothing."""
-
-
 def batch(partition: int = 0) -> BatchResult:
-    return BatchResult(partition, Owner())
+    return BatchResult(partition, Quiet())
 
 
 def test_places() -> None:

@@ -2,18 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
 from dlogd.controller.leases import Probed, ProbeOrder
-from dlogd.controller.liveness_service import LivenessService
-from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.internal.messages import Probe
-from dlogd.internal.node_listener import NodeListener
-from dlogd.runtime.clock import SystemClock
+from tests.fakes.probed_process import process
 
 
 def prober(cluster_id: str = "c") -> Prober:
@@ -27,21 +22,6 @@ def prober(cluster_id: str = "c") -> Prober:
 
 def order(node_id: int = 2) -> ProbeOrder:
     return ProbeOrder(node_id=NodeId(node_id), node_epoch=7, number=1)
-
-
-@asynccontextmanager
-async def process() -> AsyncIterator[tuple[Address, NodeListener]]:
-    lease = OwnLease()
-    lease.begin(7)
-    service = LivenessService(
-        NodeId(2), lease, clock=SystemClock(), cluster_id=lambda: "c", image_version=lambda: 1
-    )
-    server = NodeListener(asyncio.get_running_loop(), service, idle_timeout_s=10)
-    port = await server.start("127.0.0.1", 0)
-    try:
-        yield Address("127.0.0.1", port), server
-    finally:
-        await server.stop()
 
 
 def test_a_living_process_answers_and_a_stopped_one_refuses() -> None:

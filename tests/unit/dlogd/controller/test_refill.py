@@ -4,8 +4,8 @@ from dlog.types import NodeId
 from dlogd.controller.replica_replacement import plan_refill
 from dlogd.metadata.commands.codec import AlterAssignments
 from dlogd.metadata.machine.placement import Loads
+from tests.fakes.controlled_cluster import reassign
 from tests.fakes.metadata_cluster import FakeCluster, leader_isr_elr
-from tests.unit.dlogd.controller.test_controller_planner import reassign
 
 
 def test_what_would_be_refused_keeps_no_other_replica_where_it_is() -> None:

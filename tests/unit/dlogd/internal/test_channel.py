@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,6 +19,7 @@ from dlogd.internal.messages import Probe
 from dlogd.internal.node_channel import Dialler, NodeChannel
 from dlogd.internal.node_listener import COMPLAINTS_MAX, Door, NodeListener
 from dlogd.runtime.clock import SystemClock
+from tests.fakes.bounded_runs import check
 from tests.fakes.randomness import SeededRandomness
 
 SECRET = b"a secret of some length"
@@ -64,13 +65,6 @@ async def probe(channel: NodeChannel) -> int:
 def dialler(secret: bytes | None = SECRET, cluster_id: str = "c") -> Dialler:
     loop = asyncio.get_running_loop()
     return Dialler(loop, secret=secret, cluster_id=cluster_id, entropy=SeededRandomness(6).entropy)
-
-
-def check(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(scenario(), 20)
-
-    asyncio.run(bounded())
 
 
 def test_who_knows_the_secret_is_served_again_and_again() -> None:

@@ -14,16 +14,10 @@ from dlogd.metadata.raft.boot import open_disk
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.runtime.randomness import Randomness, SystemEntropy, system_randomness
+from tests.fakes.bounded_runs import check
 from tests.fakes.disk import Machine
 from tests.fakes.manager import ManagerHost
-from tests.unit.dlogd.metadata.raft.test_raft_handshake import (
-    HOST,
-    SECRET,
-    TIMINGS,
-    Stranger,
-    hello_of,
-    run,
-)
+from tests.fakes.raft_handshakes import HOST, SECRET, TIMINGS, Stranger, hello_of
 
 OPTIONS = ConnectionOptions(client_id="test")
 
@@ -82,7 +76,7 @@ def test_each_nonce_of_raft_is_given_by_entropy() -> None:
         assert len(nonces) == len(set(nonces)) >= 6
         assert set(nonces) <= set(entropy.tokens)
 
-    run(work)
+    check(work)
 
 
 def test_each_nonce_of_an_internal_connection_is_given_by_entropy() -> None:
@@ -108,7 +102,7 @@ def test_each_nonce_of_an_internal_connection_is_given_by_entropy() -> None:
         nonces = [each[-messages.NONCE_BYTES :] for each in hellos]
         assert nonces == entropy.tokens and len(set(nonces)) == 3
 
-    run(work)
+    check(work)
 
 
 def test_each_nonce_of_a_stream_is_given_by_entropy() -> None:
@@ -129,7 +123,7 @@ def test_ids_of_directories_are_given_by_entropy() -> None:
         assert len(set(manager.directory_ids)) == 2
         await host.stop()
 
-    run(work)
+    check(work)
     entropy = Noted()
     directory = Machine(random.Random(1), ("/data",)).boot().open_directory("/data/meta")
     voters = Voters.of([Voter(node_id=1, host="h", port=1)])

@@ -20,9 +20,9 @@ from dlogd.net.foreign_clients import ForeignClients
 from dlogd.net.foreign_protocols import HTTP, HTTP2, TLS, ForeignProtocolError
 from dlogd.telemetry.admission_metrics import FOREIGN
 from tests.fakes.front import Front, request_frame, run_on, until
+from tests.fakes.probed_process import process
+from tests.fakes.raft_handshakes import hello_of
 from tests.fakes.randomness import SeededRandomness
-from tests.unit.dlogd.controller.test_prober import process
-from tests.unit.dlogd.metadata.raft.test_raft_wire import _hello as hello_of
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 

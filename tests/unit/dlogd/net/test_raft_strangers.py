@@ -9,14 +9,8 @@ from dlogd.metadata.raft import handshake
 from dlogd.metadata.raft.handshake import Proofs
 from dlogd.net import peer_acceptor
 from dlogd.net.connection_admission import Bounds, Rate
-from tests.unit.dlogd.metadata.raft.test_raft_handshake import (
-    HOST,
-    SECRET,
-    Side,
-    Stranger,
-    hello_of,
-    run,
-)
+from tests.fakes.bounded_runs import check
+from tests.fakes.raft_handshakes import HOST, SECRET, Side, Stranger, hello_of
 
 SMALL = Bounds(
     count_max=8,
@@ -74,7 +68,7 @@ def test_the_newest_of_an_address_gives_way_and_the_first_can_still_prove() -> N
             assert side.up == [9]
             assert side.transport.refusals.counts["address_full"] == 7
 
-    run(work)
+    check(work)
 
 
 def test_strangers_of_other_addresses_end_nobody_who_waits() -> None:
@@ -87,7 +81,7 @@ def test_strangers_of_other_addresses_end_nobody_who_waits() -> None:
             await prove(first, 9)
             assert side.up == [9]
 
-    run(work)
+    check(work)
 
 
 def test_a_voter_has_places_that_strangers_cannot_take() -> None:
@@ -99,7 +93,7 @@ def test_a_voter_has_places_that_strangers_cannot_take() -> None:
             await prove(await connect(side, "127.0.0.9"), 9)
             assert side.up == [9]
 
-    run(work)
+    check(work)
 
 
 def test_a_flood_of_one_address_is_refused_by_its_rate() -> None:
@@ -114,7 +108,7 @@ def test_a_flood_of_one_address_is_refused_by_its_rate() -> None:
             await prove(await connect(side, "127.0.0.3"), 9)
             assert side.up == [9]
 
-    run(work)
+    check(work)
 
 
 def test_a_place_is_given_back_by_a_proof_and_by_the_end() -> None:
@@ -132,4 +126,4 @@ def test_a_place_is_given_back_by_a_proof_and_by_the_end() -> None:
             assert admission.is_known("127.0.0.2")
             assert not admission.is_known("127.0.0.3")
 
-    run(work)
+    check(work)

@@ -8,7 +8,7 @@ import pytest
 
 from dlogd.net.disk_reader import AHEAD_IDLE_CALLS, HeldReads
 from dlogd.net.reply_queue import ReplyQueue
-from tests.unit.dlogd.net.test_server_replies import FakeSegment, LateEngine
+from tests.fakes.late_engine import FakeSegment, LateEngine
 
 DATA = random.Random(7).randbytes(20_000)
 

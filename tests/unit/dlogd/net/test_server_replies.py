@@ -13,6 +13,7 @@ from dlogd.net.reply_queue import ReplyQueue
 from dlogd.net.reply_slot import Piece, RangePiece
 from dlogd.net.send_turns import Turn
 from dlogd.net.socket_writer import Buffers
+from tests.fakes.late_engine import FakeSegment, LateEngine
 
 
 class Peer:
@@ -35,54 +36,6 @@ class Peer:
     def on_resume(self) -> None: ...
 
     def close(self) -> None: ...
-
-
-class Bytes:
-    def __init__(self, data: bytes, engine: "LateEngine") -> None:
-        self.view = memoryview(data)
-        self.engine = engine
-        engine.buffers_out += 1
-
-    def release(self) -> None:
-        self.engine.buffers_out -= 1
-
-
-class LateEngine:
-    """Reads answered when the test says so."""
-
-    read_length_max = read_length_best = 1000
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[], None]] = []
-        self.buffers_out = 0
-
-    def read(self, file: Any, position: int, length: int, done: Any) -> None:
-        self.waiting.append(lambda: done(Bytes(file[position : position + length], self)))
-
-
-class FakeSegment:
-    def __init__(self, data: bytes, in_memory_from: int) -> None:
-        self.file: Any = data
-        self.in_memory_from = in_memory_from
-        self.acquired = 0
-        self.cut_count = 0
-        self.read_errors: list[OSError] = []
-        self.on_read_error: Any = self.read_errors.append
-
-    def memory_view(self, position: int, length_max: int) -> memoryview | None:
-        if position < self.in_memory_from:
-            return None
-        return memoryview(self.file)[position : position + min(length_max, 700)]
-
-    def acquire(self) -> None:
-        self.acquired += 1
-
-    def release(self) -> None:
-        self.acquired -= 1
-
-    def piece(self, position: int, length: int, readable_end: int | None = None) -> RangePiece:
-        self.acquired += 1
-        return RangePiece(self, position, length, readable_end)
 
 
 def draw_pieces(rng: random.Random, segment: FakeSegment) -> list[Piece]:

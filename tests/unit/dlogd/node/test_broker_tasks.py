@@ -8,7 +8,7 @@ import pytest
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.router import RequestRouter
 from tests.fakes.logs import run_virtual
-from tests.unit.dlogd.node.test_broker_stop import Host, append
+from tests.fakes.two_disk_node import Host, append
 
 
 def test_requests_that_wait_however_many_keep_no_log_from_its_work() -> None:

@@ -17,7 +17,7 @@ from dlogd.node.offline_reports import OfflineReports
 from dlogd.replication.follower.leader_fetcher import LeaderFetcher
 from dlogd.replication.leader.isr import IsrKeeper
 from dlogd.replication.replica_manager import ReplicaManager
-from tests.unit.suite.test_simulated_cluster import Cluster
+from tests.fakes.three_nodes import Cluster
 
 
 @pytest.fixture

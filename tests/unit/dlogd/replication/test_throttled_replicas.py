@@ -4,8 +4,8 @@ import pytest
 
 from dlog.client.admin import Resource
 from dlog.errors import TransportError
+from tests.fakes.fleet_followers import following_of, on_node
 from tests.fakes.small_fleet import SmallFleet, tell
-from tests.unit.dlogd.replication.follower.test_following import following_of, on_node
 
 VALUES = [b"%04d" % number + b"v" * 996 for number in range(1500)]  # 1.5 MB
 RATE = 200_000

@@ -15,9 +15,9 @@ from dlogd.server import router
 from dlogd.server.connection import Connection
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.server.request_turns import PIECE_ENTRIES, RequestTurns
+from tests.fakes.fetched_logs import check, fill
 from tests.fakes.front import Front, fetch_frame, produce_frame, request_frame, response_of
 from tests.fakes.logs import values_in
-from tests.unit.dlogd.server.handlers.test_fetch_handler import check, fill
 
 
 class CountedTurns:

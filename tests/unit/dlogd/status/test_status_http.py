@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,8 +12,8 @@ from dlogd.status.http_heads import Page, Request, Response, parse_head, text_re
 from dlogd.status.http_server import HttpServer, Limits
 from dlogd.status.pages import pages_of, scrapes_of
 from dlogd.telemetry.metrics import NODE_READY, Sample, Source, Telemetry
-
-HOST = "127.0.0.1"
+from tests.fakes.bounded_runs import check
+from tests.fakes.http_exchange import HOST, exchange, get
 
 
 class Node:
@@ -52,30 +52,6 @@ async def serving(
     finally:
         await server.close()
         await server.close()
-
-
-async def exchange(port: int, sent: bytes) -> bytes:
-    """Send bytes and read until the server ends the connection."""
-    reader, writer = await asyncio.open_connection(HOST, port)
-    try:
-        writer.write(sent)
-        return await asyncio.wait_for(reader.read(), 5)
-    except ConnectionResetError:
-        return b""
-    finally:
-        writer.close()
-
-
-def get(path: str, **headers: str) -> bytes:
-    lines = [f"GET {path} HTTP/1.1", "Host: 127.0.0.1", *(f"{k}: {v}" for k, v in headers.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def check(work: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(work(), 20)
-
-    asyncio.run(bounded())
 
 
 def test_the_pages_of_a_node() -> None:

@@ -10,8 +10,8 @@ from dlogd.status.http_heads import HttpError, parse_head
 from dlogd.status.http_hosts import ADDRESSES_MAX, HostCheck, host_of, names_of
 from dlogd.status.http_server import HttpServer
 from dlogd.telemetry.http_metrics import HttpMetrics
-from tests.unit.dlogd.status.test_status_http import check, exchange
-from tests.unit.dlogd.status.test_status_http_shares import live
+from tests.fakes.bounded_runs import check
+from tests.fakes.http_exchange import exchange, live
 
 NAMES = ("localhost", "log1.example.org")
 

@@ -10,14 +10,11 @@ import pytest
 from dlogd.status import http_server
 from dlogd.status.http_heads import Page, Request, Response, text_response
 from dlogd.status.http_server import HttpServer, Limits
-from tests.unit.dlogd.status.test_status_http import check, get
+from tests.fakes.bounded_runs import check
+from tests.fakes.http_exchange import get, live
 
 HERE = "127.0.0.1"
 ELSEWHERE = "127.0.0.9"
-
-
-async def live(_request: Request) -> Response:
-    return text_response(200, "live")
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 from dlogd.status import scrapes
 from dlogd.status.http_heads import Request
 from dlogd.status.scrapes import Scrapes
-from tests.unit.dlogd.status.test_status_http import check
+from tests.fakes.bounded_runs import check
 
 ASKED = Request(method="GET", path="/metrics", query="", headers={}, keep_alive=True)
 

@@ -12,11 +12,11 @@ from dlog.errors import CorruptMessageError
 from dlog.types import TopicPartition
 from tests.fakes.bad_batches import astray, miscounted, no_gzip
 from tests.fakes.batches import batch
+from tests.fakes.log_consumers import FIRST, SECOND, THIRD, consumer, offsets, read, run
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.client.test_blocking_consumer import Nodes
-from tests.unit.dlog.client.test_blocking_consumer import consumer as blocking
-from tests.unit.dlog.client.test_blocking_consumer import nodes as nodes
-from tests.unit.dlog.client.test_consumer import FIRST, SECOND, THIRD, consumer, offsets, read, run
+from tests.fakes.threaded_nodes import Nodes
+from tests.fakes.threaded_nodes import consumer as blocking
+from tests.fakes.threaded_nodes import nodes as nodes
 
 Take = Callable[[Consumer, int], Awaitable[list[int]]]
 

@@ -12,7 +12,7 @@ from dlog.client.producing.accumulator import Accumulator
 from dlog.client.producing.bulk_append import bulk_append
 from dlog.client.producing.bulk_arrow import ArrowAppend
 from dlog.client.producing.bulk_steps import Step
-from tests.property.test_producer_accumulator import PARTITIONS, accumulator
+from tests.fakes.accumulators import PARTITIONS, accumulator
 
 VALUES = [None if n % 7 == 0 else b"%d" % n * (n % 40) for n in range(300)]
 KEYS = [None if n % 5 == 0 else b"k%d" % (n % 23) for n in range(300)]

@@ -10,8 +10,8 @@ from dlog.errors import (
     OutOfOrderSequenceNumberError,
     WireError,
 )
-from tests.property.test_producer_model import Leader
-from tests.unit.dlog.client.producing.test_producer_topics import Scene
+from tests.fakes.renewed_topic import Scene
+from tests.fakes.sequenced_leader import Leader
 
 
 class Story:

@@ -1,60 +1,15 @@
 """A topic that is made anew under a producer: other queues, clear outcomes, no mix-up."""
 
-import random
 from uuid import UUID
 
 import pytest
 
-from dlog.client.futures import BatchDelivery, Delivery, RefusedError, UnknownOutcomeError, Written
-from dlog.client.producing.accumulator import Accumulator
-from dlog.client.producing.batch_results import BatchResults, ProducerCounters
+from dlog.client.futures import BatchDelivery, RefusedError, UnknownOutcomeError, Written
 from dlog.client.producing.bulk_append import bulk_append
-from dlog.client.producing.partition_queue import ACKS_NONE, Batch, PartitionQueue
+from dlog.client.producing.partition_queue import ACKS_NONE
 from dlog.errors import DisconnectedError, DlogError, NotLeaderOrFollowerError
-from tests.property.test_producer_accumulator import accumulator
-from tests.property.test_producer_model import Leader
-
-OLD, NEW = UUID(int=1), UUID(int=2)
-
-
-class Scene:
-    """A producer with a topic of two partitions, which becomes another one of one partition."""
-
-    def __init__(self) -> None:
-        self.accumulator: Accumulator = accumulator(memory_bytes=10_000)
-        self.counters = ProducerCounters()
-        self.outcomes = BatchResults(self.accumulator, self.counters, random.Random(1))
-        self.know(2, OLD, "u")
-
-    def know(self, count: int, topic_id: UUID, name: str = "u", acks: int = -1) -> None:
-        retired = self.accumulator.update_topic(
-            name, count, range(count), topic_id=topic_id, acks=acks
-        )
-        for callback in self.outcomes.retire(retired, "made anew"):
-            callback()
-
-    def send(self, value: bytes, partition: int = 0) -> Delivery:
-        delivery = self.accumulator.append_slowly(0.0, "u", None, value, (), 1, partition)
-        assert delivery is not None
-        return delivery
-
-    def queue(self, partition: int = 0) -> PartitionQueue:
-        topic = self.accumulator.topic("u")
-        assert topic is not None
-        return topic.queues[partition]
-
-    def take(self, partition: int = 0) -> Batch:
-        queue = self.queue(partition)
-        batch = self.accumulator.take(queue)
-        if batch is None:  # another producer id has to come
-            identity = queue.identity
-            assert identity is not None
-            assert identity.is_wanted
-            identity.renew(identity.producer_id + 1, 0)
-            batch = self.accumulator.take(queue)
-        assert batch is not None
-        self.accumulator.served(queue)
-        return batch
+from tests.fakes.renewed_topic import NEW, OLD, Scene
+from tests.fakes.sequenced_leader import Leader
 
 
 def test_what_was_not_sent_is_refused_and_what_was_tried_is_unknown() -> None:

@@ -3,8 +3,8 @@
 from dlog.client.producing.partition_queue import Batch
 from dlog.client.producing.produce_window import INFLIGHT_MAX
 from dlog.errors import DisconnectedError, NotEnoughReplicasError, RequestTimedOutError
-from tests.property.test_producer_model import Leader
-from tests.unit.dlog.client.producing.test_producer_topics import Scene
+from tests.fakes.renewed_topic import Scene
+from tests.fakes.sequenced_leader import Leader
 
 
 class Window:

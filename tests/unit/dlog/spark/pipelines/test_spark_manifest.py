@@ -18,12 +18,10 @@ from dlog.spark.pipelines.archives.manifest import (
     MANIFEST,
     NO_TOPIC_ID,
     STAGING,
-    ArchivedRange,
     Content,
     DamagedArchiveError,
     Hole,
     Key,
-    Manifest,
     batch_of,
     check_chain,
     decode,
@@ -39,36 +37,12 @@ from dlog.spark.pipelines.archives.resumption import (
     plan_batch,
 )
 from dlog.spark.settings import ClientSettings
+from tests.fakes.manifests import TOPIC_ID, manifest, span
 from tests.tidy import sources
-
-TOPIC_ID = "6f9a6b2e-0f1c-4f53-9a3e-0d6c5b1f2a34"
 
 
 def bounds(partition: int, start: int, end: int, topic: str = "t") -> PartitionBounds:
     return PartitionBounds(topic=topic, partition=partition, start_offset=start, end_offset=end)
-
-
-def span(
-    partition: int, start: int, end: int, lost_from: int | None = None, topic: str = "t"
-) -> ArchivedRange:
-    return ArchivedRange(
-        topic=topic, partition=partition, start_offset=start, end_offset=end, lost_from=lost_from
-    )
-
-
-def manifest(batch: int, *ranges: ArchivedRange, before: Manifest | None = None) -> Manifest:
-    ends = {**(before.ends if before else {}), **{each.key: each.end_offset for each in ranges}}
-    return Manifest(
-        batch=batch,
-        owner="me",
-        created_ms=1_700_000_000_000,
-        cluster_id="c1",
-        topic_ids={"t": TOPIC_ID},
-        ranges=ranges,
-        ends=ends,
-        content=Content(rows=3, record_bytes=30, checksum=-(1 << 63)),
-        files={"topic=t/date=2026-11-22/part-0.parquet": 1234},
-    )
 
 
 def test_manifest_survives_its_bytes() -> None:

@@ -30,8 +30,8 @@ from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
 from tests.fakes.batches import COMMIT, marker
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.spark.pipelines.test_spark_manifest import manifest, span
-from tests.unit.dlog.spark.reading.test_spark_task import play
+from tests.fakes.manifests import manifest, span
+from tests.fakes.spark_tasks import play
 
 START = ReplayStart(
     source_topic="t", target_topic="u", target_id="i", cluster_id="c", placing="keep", ends={0: 0}

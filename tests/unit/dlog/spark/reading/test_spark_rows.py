@@ -12,15 +12,9 @@ from dlog.batch.records import Record, encode
 from dlog.compression import Codec
 from dlog.errors import CorruptMessageError
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.reading.rows import BATCH_BYTES_ENOUGH, COLUMN_TYPES, RowMaker
+from dlog.spark.reading.rows import BATCH_BYTES_ENOUGH, RowMaker
 from tests.fakes.batches import COMMIT, batch, marker
-
-NAMES = tuple(COLUMN_TYPES)
-
-
-def schema_of(*names: str) -> pa.Schema:
-    """Return the schema with these columns."""
-    return pa.schema([(name, COLUMN_TYPES[name]) for name in names or NAMES])
+from tests.fakes.spark_tasks import NAMES, schema_of
 
 
 def made(

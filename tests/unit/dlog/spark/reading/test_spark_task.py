@@ -4,8 +4,6 @@ import asyncio
 import struct
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from uuid import UUID
 
 import pytest
 
@@ -23,73 +21,12 @@ from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.reading import task
 from dlog.spark.reading.ranges import OffsetRange
 from dlog.spark.settings import ClientSettings, TlsSettings
-from dlog.types import ZERO_TOPIC_ID
 from dlog.wire.apis import ApiKey
 from tests.fakes.bad_batches import miscounted, no_gzip
 from tests.fakes.batches import ABORT, COMMIT, batch, damaged, marker
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.spark.reading.test_spark_rows import schema_of
-
-OFFSETS = schema_of("offset")
-
-
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """See that no thread stays when the readers that are kept are closed."""
-    yield
-    task.close_idle()
-    assert not [each for each in threading.enumerate() if each.name.startswith("dlog")]
-
-
-def settings(servers: LogNodes, **changes: object) -> ClientSettings:
-    """Return settings that are patient for the length of a test only."""
-    given: dict[str, object] = {"deadline_s": 5.0, "request_timeout_s": 5.0, **changes}
-    return ClientSettings(bootstrap=",".join(map(str, servers.bootstrap)), **given)  # type: ignore[arg-type]
-
-
-async def read(
-    servers: LogNodes,
-    start: int,
-    end: int,
-    *,
-    fail: bool = True,
-    partition: int = 0,
-    topic_id: UUID = ZERO_TOPIC_ID,
-    found: list[int] | None = None,
-    **changes: object,
-) -> list[int]:
-    """Return the offsets that a task reads, in a thread as Spark's worker would; add to `found`."""
-    wanted = OffsetRange(
-        topic="t",
-        partition=partition,
-        start_offset=start,
-        end_offset=end,
-        topic_id=topic_id,
-    )
-    given = settings(servers, **changes)
-
-    offsets = [] if found is None else found
-
-    def run() -> list[int]:
-        for each in task.read_range(given, wanted, OFFSETS, fail_on_data_loss=fail):
-            offsets.extend(each.column("offset").to_pylist())
-        return offsets
-
-    return await asyncio.to_thread(run)
-
-
-def play(work: Callable[[LogNodes], Awaitable[None]], *, nodes: int = 1, count: int = 3) -> None:
-    """Run a test with nodes and some batches of three records in each partition."""
-
-    async def main() -> None:
-        async with asyncio.timeout(30), LogNodes(2, nodes) as servers:
-            for log in servers.logs:
-                for number in range(count):
-                    log.append(batch(3 * number))
-            await work(servers)
-            await asyncio.to_thread(task.close_idle)
-
-    asyncio.run(main())
+from tests.fakes.spark_tasks import OFFSETS, play, read, settings
+from tests.fakes.spark_tasks import nothing_left as nothing_left
 
 
 def fetch_count(servers: LogNodes) -> int:

@@ -2,8 +2,6 @@
 
 import asyncio
 import itertools
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,17 +17,10 @@ from dlog.spark.reading.ranges import OffsetRange
 from dlog.wire.apis import ApiKey
 from tests.fakes.batches import batch
 from tests.fakes.log_nodes import LogNodes
-from tests.unit.dlog.spark.reading.test_spark_task import OFFSETS, play, read, settings
+from tests.fakes.spark_tasks import OFFSETS, play, read, settings
+from tests.fakes.spark_tasks import nothing_left as nothing_left
 
 ONLY_OFFSETS = StructType().add("offset", LongType())
-
-
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """See that no thread stays when the readers that are kept are closed."""
-    yield
-    task.close_idle()
-    assert not [each for each in threading.enumerate() if each.name.startswith("dlog")]
 
 
 @pytest.mark.parametrize(("start", "end", "left"), [(0, 9, [6, 7, 8]), (0, 5, []), (2, 7, [6])])

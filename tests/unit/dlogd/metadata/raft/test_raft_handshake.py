@@ -2,97 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from uuid import UUID
 
 import pytest
 
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.handshake import MAGIC, PROOF_BYTES, Hello, Proofs, Seal
-from dlogd.metadata.raft.messages import Message
-from dlogd.metadata.raft.timings import RaftTimings
-from dlogd.metadata.raft.transport import RaftTransport
-from tests.fakes.randomness import SeededRandomness
+from tests.fakes.bounded_runs import check
+from tests.fakes.raft_handshakes import HOST, SECRET, Side, Stranger, hello_of
 
-HOST = "127.0.0.1"
-SECRET = b"0123456789abcdef0123456789abcdef"
 OTHER_SECRET = b"another one, and just as long too"
-TIMINGS = RaftTimings(handshake_s=0.5, reconnect_min_s=0.01, reconnect_max_s=0.05)
-
-
-def hello_of(node_id: int, *, cluster: str = "c", version: int = 2, wanted_id: int = -1) -> Hello:
-    return Hello(
-        cluster=cluster,
-        node_id=node_id,
-        directory_id=UUID(int=node_id),
-        wanted_id=wanted_id,
-        nonce=bytes([node_id]) * 32,
-        version=version,
-    )
-
-
-class Side:
-    """One node's transport, and which peers it has."""
-
-    def __init__(self, node_id: int, secret: bytes = SECRET) -> None:
-        self.up: list[int] = []
-        self.messages: list[tuple[int, Message]] = []
-        self.kept: list[Stranger] = []
-        self.changed = asyncio.Event()
-        self.transport = RaftTransport(
-            hello=hello_of(node_id),
-            secret=secret,
-            randomness=SeededRandomness(node_id),
-            timings=TIMINGS,
-            on_up=self._on_up,
-            on_down=lambda _: None,
-            on_message=lambda node_id, message: self.messages.append((node_id, message)),
-        )
-
-    def _on_up(self, node_id: int, _directory_id: UUID) -> None:
-        self.up.append(node_id)
-        self.changed.set()
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator["Side"]:
-        await self.transport.start(HOST, 0)
-        try:
-            yield self
-        finally:
-            await self.transport.close()
-
-
-class Stranger:
-    """A raw connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def of(cls, side: Side) -> "Stranger":
-        return cls(*await asyncio.open_connection(HOST, side.transport.port))
-
-    def send(self, body: bytes) -> None:
-        self.writer.write(len(body).to_bytes(4, "big") + body)
-
-    async def frame(self) -> bytes:
-        size = int.from_bytes(await self.reader.readexactly(4), "big")
-        return await self.reader.readexactly(size)
-
-    async def rest(self) -> bytes:
-        """Return everything until the other side closes."""
-        try:
-            return await self.reader.read()
-        finally:
-            self.writer.close()
-
-
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(work(), 20)
-
-    asyncio.run(bounded())
 
 
 def refusal(code: int) -> bytes:
@@ -112,7 +32,7 @@ def test_a_stranger_with_the_public_cluster_id_gets_no_proof() -> None:
             assert await stranger.rest() == b""
             assert side.transport.refusals.counts == {"no_proof": 1}
 
-    run(work)
+    check(work)
 
 
 def test_a_wrong_proof_is_told_so_and_answered_with_no_proof() -> None:
@@ -126,7 +46,7 @@ def test_a_wrong_proof_is_told_so_and_answered_with_no_proof() -> None:
             assert await stranger.rest() == refusal(58)
             assert side.transport.refusals.counts == {"wrong_proof": 1}
 
-    run(work)
+    check(work)
 
 
 def test_the_right_proof_is_answered_with_the_listeners() -> None:
@@ -141,7 +61,7 @@ def test_the_right_proof_is_answered_with_the_listeners() -> None:
             assert side.up == [9]
             stranger.writer.close()
 
-    run(work)
+    check(work)
 
 
 @pytest.mark.parametrize("what", ["altered", "repeated"])
@@ -165,7 +85,7 @@ def test_a_frame_that_was_altered_or_repeated_ends_the_connection(what: str) -> 
             await stranger.rest()
             assert [message["term"] for _, message in side.messages] == [5]
 
-    run(work)
+    check(work)
 
 
 def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
@@ -176,7 +96,7 @@ def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
             assert await stranger.rest() == b""
             assert side.transport.refusals.counts == {"malformed": 1}
 
-    run(work)
+    check(work)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +116,7 @@ def test_a_refused_hello_gets_a_reason_and_no_nonce(hello: Hello, code: int, rea
             assert await stranger.rest() == refusal(code)
             assert side.transport.refusals.counts == {reason: 1}
 
-    run(work)
+    check(work)
 
 
 def test_refusals_are_counted_and_told_once_for_an_address(
@@ -210,7 +130,7 @@ def test_refusals_are_counted_and_told_once_for_an_address(
                 await stranger.rest()
             assert side.transport.refusals.counts == {"wrong_cluster": 40}
 
-    run(work)
+    check(work)
     said = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert len(said) == 1
     assert "reason=wrong_cluster" in said[0] and "other 0" in said[0]
@@ -223,7 +143,7 @@ def test_two_nodes_meet() -> None:
             await asyncio.gather(one.changed.wait(), two.changed.wait())
             assert (one.up, two.up) == ([2], [1])
 
-    run(work)
+    check(work)
 
 
 def test_a_node_with_another_secret_learns_why_it_is_alone() -> None:
@@ -234,7 +154,7 @@ def test_a_node_with_another_secret_learns_why_it_is_alone() -> None:
                 await asyncio.sleep(0.01)
             assert not one.up and not two.up
 
-    run(work)
+    check(work)
 
 
 class OlderListener:
@@ -285,7 +205,7 @@ def test_a_node_before_its_upgrade_is_dialled_in_its_own_order() -> None:
             assert older.proofs == [True]
             assert two.up == [1]
 
-    run(work)
+    check(work)
 
 
 def test_nothing_is_proved_to_an_older_listener_without_the_secret() -> None:
@@ -298,7 +218,7 @@ def test_nothing_is_proved_to_an_older_listener_without_the_secret() -> None:
                 await asyncio.sleep(0.01)
             assert not older.proofs and not two.up
 
-    run(work)
+    check(work)
 
 
 @pytest.mark.parametrize("answer", [hello_of(1, cluster="other"), hello_of(3)])
@@ -324,7 +244,7 @@ def test_nothing_is_proved_to_a_listener_that_is_not_the_one_wanted(answer: Hell
             assert behind_hellos[:2] == [b"", b""]
             assert not two.up
 
-    run(work)
+    check(work)
 
 
 def test_golden_bytes() -> None:

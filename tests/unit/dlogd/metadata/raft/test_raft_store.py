@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from bench.peers.server import free_port
 from dlog.errors import BrokerNotAvailableError, NotControllerError
 from dlog.types import NodeId
 from dlogd.metadata.commands.codec import (
@@ -37,14 +37,6 @@ from tests.fakes.randomness import SeededRandomness
 CLOCK = SystemClock()
 SECRET = b"a secret for three"
 THROTTLED = 89
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _soon(seconds: int = 10) -> int:

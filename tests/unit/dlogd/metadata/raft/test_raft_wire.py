@@ -13,6 +13,7 @@ from dlogd.metadata.raft.entries import Item, What
 from dlogd.metadata.raft.handshake import Hello, Proofs, RefusedPeerError, Seal
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.metadata.state.encoding import MalformedError
+from tests.fakes.raft_handshakes import hello_of
 
 SECRET = b"sixteen bytes or more"
 VOTERS = Voters.of([Voter(node_id=1, host="a", port=1)])
@@ -97,19 +98,9 @@ def test_entries_out_of_order_are_malformed() -> None:
         messages.decode(messages.encode(message))
 
 
-def _hello(node_id: int, wanted_id: int, cluster: str = "c") -> Hello:
-    return Hello(
-        cluster=cluster,
-        node_id=node_id,
-        directory_id=UUID(int=abs(node_id)),
-        wanted_id=wanted_id,
-        nonce=bytes([abs(node_id)]) * 32,
-    )
-
-
 @given(st.binary(max_size=120))
 def test_any_bytes_are_a_hello_or_malformed(data: bytes) -> None:
-    for candidate in (data, handshake.encode_hello(_hello(1, 2))[: len(data)] + data):
+    for candidate in (data, handshake.encode_hello(hello_of(1, 2))[: len(data)] + data):
         try:
             handshake.decode_hello(candidate)
         except MalformedError:
@@ -119,11 +110,11 @@ def test_any_bytes_are_a_hello_or_malformed(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("own", "other"),
     [
-        (_hello(1, 2), _hello(2, -1, "other")),
-        (_hello(1, 2), _hello(3, -1)),
-        (_hello(1, -1), _hello(2, 3)),
-        (_hello(1, -1), _hello(1, 1)),
-        (_hello(1, -1), _hello(-4, 1)),
+        (hello_of(1, 2), hello_of(2, cluster="other")),
+        (hello_of(1, 2), hello_of(3)),
+        (hello_of(1), hello_of(2, 3)),
+        (hello_of(1), hello_of(1, 1)),
+        (hello_of(1), hello_of(-4, 1)),
     ],
 )
 def test_who_is_not_wanted_is_refused(own: Hello, other: Hello) -> None:
@@ -132,7 +123,7 @@ def test_who_is_not_wanted_is_refused(own: Hello, other: Hello) -> None:
 
 
 def test_a_proof_holds_for_one_secret_one_side_and_one_conversation() -> None:
-    one, two = handshake.encode_hello(_hello(1, 2)), handshake.encode_hello(_hello(2, -1))
+    one, two = handshake.encode_hello(hello_of(1, 2)), handshake.encode_hello(hello_of(2))
     proofs = Proofs(SECRET, one, two)
     proofs.check(proofs.proof(of_dialler=True), of_dialler=True)
     proofs.check(proofs.proof(of_dialler=False), of_dialler=False)
@@ -168,7 +159,7 @@ def test_bytes_on_disk_and_wire_stay_what_they_are() -> None:
         wire.index_record(wire.Record.COMMIT, 6): f"06 {6:016x}",
         wire.encode_items([Item(What.COMMAND, b"xy")]): "00 00000001 00 00000002 7879",
         messages.encode({"type": "response_vote", "term": 4}): f"04 {4:016x}",
-        handshake.encode_hello(_hello(1, 2)): (
+        handshake.encode_hello(hello_of(1, 2)): (
             f"646c6f6772616674 0002 0001 63 00000001 {1:032x} 00000002 {'01' * 32}"
         ),
         Proofs(b"s" * 16, b"a", b"b").proof(of_dialler=True)[:4]: "62b4257c",

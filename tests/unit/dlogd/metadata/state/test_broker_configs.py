@@ -11,8 +11,7 @@ from dlogd.config.load import load_config
 from dlogd.config.schema import KEYS, Config
 from dlogd.metadata.state import broker_configs
 from dlogd.metadata.state.config_values import ConfigType
-from tests.fakes.server import FakeNode
-from tests.unit.dlogd.server.handlers.test_handlers_configs import (
+from tests.fakes.config_requests import (
     BROKER,
     CLUSTER_SOURCE,
     DEFAULT_SOURCE,
@@ -21,6 +20,7 @@ from tests.unit.dlogd.server.handlers.test_handlers_configs import (
     alter,
     describe,
 )
+from tests.fakes.server import FakeNode
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

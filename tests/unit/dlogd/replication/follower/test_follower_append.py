@@ -10,7 +10,7 @@ from dlogd.replication.follower.follower_append import append_as_follower
 from dlogd.replication.partition.partition import Partition
 from tests.fakes.batches import with_head
 from tests.fakes.front import Front
-from tests.unit.dlogd.replication.partition.test_partition import batch, check
+from tests.fakes.led_partition import batch, check
 
 
 @pytest.mark.parametrize("producer_id", [-1, 7])

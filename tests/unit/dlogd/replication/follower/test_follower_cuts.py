@@ -12,7 +12,7 @@ from dlog.types import LeaderEpoch, Offset
 from dlogd.replication.follower import divergence
 from dlogd.replication.partition.partition import Partition
 from tests.fakes.front import Front
-from tests.unit.dlogd.replication.partition.test_partition import batch, check
+from tests.fakes.led_partition import batch, check
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])

@@ -16,33 +16,15 @@ from dlogd.replication.follower import frame_applier
 from dlogd.replication.follower.followed_partition import NO_HANDLE, FollowedPartition
 from dlogd.replication.follower.follower_append import append_as_follower
 from dlogd.replication.follower.frame_applier import FetchCounters, FrameApplier
-from dlogd.replication.follower.leader_fetcher import LeaderFetcher
 from dlogd.replication.follower.log_start_sync import LogStartSync
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.protocol import Refusal
 from dlogd.replication.rate_limiter import RateLimiter
 from dlogd.storage.log.partition_log import PartitionLog
+from tests.fakes.fleet_followers import following_of, on_node
 from tests.fakes.front import Front
+from tests.fakes.led_partition import batch, check
 from tests.fakes.small_fleet import SmallFleet, tell
-from tests.unit.dlogd.replication.partition.test_partition import batch, check
-
-
-def following_of(fleet: SmallFleet, node_id: int, topic: str) -> tuple[Any, Any]:
-    """Return a node's fetcher and what it follows of a topic."""
-    replicating = fleet.broker(node_id).replicating
-    assert replicating is not None
-    following = replicating.fetching.current((fleet.image.topics[topic].topic_id, 0))
-    assert isinstance(following, FollowedPartition)
-    assert isinstance(following.fetcher, LeaderFetcher)
-    return following.fetcher, following
-
-
-async def on_node(fleet: SmallFleet, fetcher: Any, work: Callable[[], Any]) -> Any:
-    """Do something where the node does its own."""
-    found: list[Any] = []
-    fetcher._loop.call_soon(lambda: found.append(work()))
-    await fleet.until(lambda: found)
-    return found[0]
 
 
 def test_nobody_leads_or_follows_from_the_moment_that_a_cut_is_decided() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from dlog.types import NodeId
 from dlogd.replication.follower.leader_fetcher import LeaderFetcher
+from tests.fakes.fleet_followers import following_of, on_node
 from tests.fakes.small_fleet import SmallFleet, tell
-from tests.unit.dlogd.replication.follower.test_following import following_of, on_node
 
 
 def test_who_has_no_place_any_more_follows_nobody() -> None:

@@ -28,8 +28,7 @@ from dlogd.replication.partition.partition import Partition
 from dlogd.replication.role_assigner import leadership
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.front import Front, until
-from tests.unit.dlogd.replication.partition.test_partition import Waiter, append, batch, check
-from tests.unit.dlogd.replication.partition.test_replicated_partition import Follower
+from tests.fakes.led_partition import Follower, Waiter, append, batch, check
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 NO_LEADER = Refused.of(NotControllerError("nobody leads"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlog.errors import RequestTimedOutError, WireError
 from dlogd.replication.partition.ack_queue import AckQueue
-from tests.unit.dlogd.replication.partition.test_partition import Waiter
+from tests.fakes.led_partition import Waiter
 
 
 class Timers:

@@ -2,9 +2,8 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,42 +29,9 @@ from dlog.types import LeaderEpoch
 from dlogd.replication.partition.ack_queue import LOOK_S_MIN
 from dlogd.replication.partition.leader_state import Leadership
 from dlogd.replication.partition.partition import Partition
-from tests.fakes.front import SETTINGS, Front, run_on, until
+from tests.fakes.front import SETTINGS, Front, until
+from tests.fakes.led_partition import Waiter, append, batch, check
 from tests.fakes.logs import values_of
-
-
-class Waiter:
-    """Notes how each of its parts was settled."""
-
-    def __init__(self) -> None:
-        self.settled: list[tuple[int, WireError | None]] = []
-        self.drains = 0
-
-    def on_acked(self, index: int, error: WireError | None, now_us: int) -> "Waiter":
-        self.settled.append((index, error))
-        return self
-
-    def drain(self) -> None:
-        self.drains += 1
-
-
-def check(scenario: Callable[[Front, Partition], Awaitable[None]], folder: Path) -> None:
-    async def work() -> None:
-        async with Front.open(folder) as front:
-            await scenario(front, front.partition("t"))
-
-    run_on(asyncio.new_event_loop, work())
-
-
-def batch(value: bytes = b"x", count: int = 1, **fields: Any) -> bytearray:
-    records = [Record(value=value, timestamp_ms=1000) for _ in range(count)]
-    return bytearray(encode(records, **fields))
-
-
-def append(partition: Partition, data: bytearray, acks: int = -1) -> tuple[int, int, int]:
-    appended = partition.append_as_leader(data, 0, len(data), acks)
-    assert appended is not None
-    return appended
 
 
 def changed(data: bytearray, position: int, value: bytes) -> bytearray:

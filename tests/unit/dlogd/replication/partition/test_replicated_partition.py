@@ -11,40 +11,14 @@ from dlog.errors import (
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
     RequestTimedOutError,
-    WireError,
 )
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.replication.partition.leader_state import WAIT_MS_MAX, FollowerProgress, Leadership
+from dlogd.replication.partition.leader_state import WAIT_MS_MAX, Leadership
 from dlogd.replication.partition.partition import Partition
 from tests.fakes.front import Front, until
-from tests.unit.dlogd.replication.partition.test_partition import Waiter, append, batch, check
+from tests.fakes.led_partition import Follower, Waiter, append, batch, check
 
 TWO, THREE = NodeId(2), NodeId(3)
-
-
-class Follower:
-    """A subscriber that notes what it is told."""
-
-    def __init__(self, partition: Partition, node_id: NodeId) -> None:
-        assert partition.leader is not None
-        self.progress: FollowerProgress = partition.leader.followers[node_id]
-        self.progress.begin(node_epoch=1)
-        self.partition = partition
-        self.appends = self.watermarks = 0
-        self.ended: WireError | None = None
-        partition.subscribe(self)
-
-    def on_append(self) -> None:
-        self.appends += 1
-
-    def on_watermark(self) -> None:
-        self.watermarks += 1
-
-    def on_end(self, error: WireError) -> None:
-        self.ended = error
-
-    def promise(self, offset: int) -> None:
-        self.partition.on_progress(self.progress, offset, offset, 0)
 
 
 def led(partition: Partition, *, min_isr: int = 2, epoch: int = 3) -> tuple[Follower, Follower]:

@@ -1,7 +1,6 @@
 """Fetch requests by the wire from real logs: how much, how long, from where, until when."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +13,12 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.wire import fetch_client
-from dlogd.replication.partition.partition import Partition
 from dlogd.storage.log.log_config import LogConfig
-from tests.fakes.front import FETCH_VERSION, Front, fetch_frame, produce_frame, run_on, until
+from tests.fakes.fetched_logs import ReaderStandIn, check, fill, forget_what_is_in_memory
+from tests.fakes.front import FETCH_VERSION, Front, fetch_frame, produce_frame, until
 from tests.fakes.logs import append, batch_of, values_in
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=4096, preallocate_bytes=0)
-
-
-def check(scenario: Callable[[], Awaitable[None]]) -> None:
-    run_on(asyncio.new_event_loop, scenario())
-
-
-async def fill(partition: Partition, count: int, value_bytes: int = 1000) -> None:
-    """Append `count` batches of one record and flush them."""
-    for number in range(count):
-        assert append(partition.log, bytes([number % 256]) * value_bytes) is not None
-    await partition.log.flush()
-
-
-def forget_what_is_in_memory(partition: Partition) -> None:
-    """Drop the cached bytes and remembered places, as other traffic would."""
-    pool = partition.log.services.memory.pool
-    partition.log.services.memory._release_clean(1000)
-    while pool._evict_oldest():
-        pass
-    partition.log.reader.forget(0)
-
-
-class ReaderStandIn:
-    """The reader of a log with some of its methods replaced."""
-
-    def __init__(self, partition: Partition, **methods: Any) -> None:
-        self.real = partition.log.reader
-        self.__dict__.update(methods)
-        partition.log.reader = self  # type: ignore[assignment]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:

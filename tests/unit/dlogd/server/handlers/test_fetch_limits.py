@@ -7,14 +7,9 @@ import pytest
 
 from dlogd.server.handlers import fetch_answers
 from dlogd.storage.log.disk_search import SEARCHES_MAX
+from tests.fakes.fetched_logs import ReaderStandIn, check, fill, forget_what_is_in_memory
 from tests.fakes.front import Front, fetch_frame, until
 from tests.fakes.logs import values_in
-from tests.unit.dlogd.server.handlers.test_fetch_handler import (
-    ReaderStandIn,
-    check,
-    fill,
-    forget_what_is_in_memory,
-)
 
 
 @pytest.mark.parametrize(

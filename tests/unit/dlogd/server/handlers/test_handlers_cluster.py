@@ -15,7 +15,8 @@ from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.state.config_values import INT64_MAX
 from dlogd.metadata.state.effective_configs import ThrottledRates, throttled_rates
 from dlogd.metadata.state.image import Drain, Refused
-from tests.fakes.cluster_requests import BROKER, cluster, configure, create
+from tests.fakes.cluster_requests import cluster, create
+from tests.fakes.config_requests import BROKER, configure
 from tests.fakes.server import FakeNode, new_topic, replica_state
 
 

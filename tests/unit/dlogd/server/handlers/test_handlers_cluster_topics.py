@@ -20,7 +20,8 @@ from dlog.wire.apis import ApiKey
 from dlogd.metadata.commands.codec import CreateTopics
 from dlogd.metadata.state.image import Refused, Unknown
 from dlogd.server.handlers import topic_creation
-from tests.fakes.cluster_requests import cluster, configure, create
+from tests.fakes.cluster_requests import cluster, create
+from tests.fakes.config_requests import configure
 from tests.fakes.server import new_topic
 
 

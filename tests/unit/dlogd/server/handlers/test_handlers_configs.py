@@ -13,53 +13,23 @@ from dlogd.config.schema import build
 from dlogd.metadata.commands.codec import Command
 from dlogd.metadata.state.image import Outcome, Refused, Unknown
 from dlogd.server.handlers import alter_configs, describe_configs
+from tests.fakes.config_requests import (
+    APPEND,
+    BROKER,
+    CLUSTER_SOURCE,
+    DEFAULT_SOURCE,
+    DELETE,
+    FILE_SOURCE,
+    LOGGER,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    TOPIC_SOURCE,
+    alter,
+    describe,
+)
 from tests.fakes.server import FakeClock, FakeNode
 from tests.fakes.turns import turns_beside
-
-TOPIC, BROKER, LOGGER = 2, 4, 8
-SET, DELETE, APPEND, SUBTRACT = range(4)
-TOPIC_SOURCE, CLUSTER_SOURCE, FILE_SOURCE, DEFAULT_SOURCE = 1, 3, 4, 5
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
-
-
-async def describe(
-    node: FakeNode, resource_type: int, name: str, *keys: str, **fields: Any
-) -> tuple[int, dict[str, Any]]:
-    resource = {
-        "resource_type": resource_type,
-        "resource_name": name,
-        "configuration_keys": keys or None,
-    }
-    response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], **fields)
-    (result,) = response.results
-    assert (result.resource_type, result.resource_name) == (resource_type, name)
-    return int(result.error_code), {config.name: config for config in result.configs}
-
-
-async def alter(
-    node: FakeNode,
-    resource_type: int,
-    name: str,
-    *operations: tuple[str, int, str | None],
-    validate_only: bool = False,
-) -> tuple[int, str | None]:
-    resource = {
-        "resource_type": resource_type,
-        "resource_name": name,
-        "configs": [
-            {"name": key, "config_operation": operation, "value": value}
-            for key, operation, value in operations
-        ],
-    }
-    response = await node.ask(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
-    )
-    (result,) = response.responses
-    assert (result.resource_type, result.resource_name) == (resource_type, name)
-    return int(result.error_code), result.error_message
 
 
 async def replace(node: FakeNode, name: str, **configs: str | None) -> int:
@@ -99,7 +69,7 @@ def test_a_topic_shows_each_value_and_its_source() -> None:
         assert not configs["retention.ms"].read_only
         assert not configs["retention.ms"].is_sensitive
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_many_topics_at_once_each_show_their_own() -> None:
@@ -120,7 +90,7 @@ def test_many_topics_at_once_each_show_their_own() -> None:
         }
         assert found == {**wanted, "absent": None, "plain": "604800000"}
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_many_topics_with_the_same_configs_hold_nobody_up() -> None:
@@ -138,7 +108,7 @@ def test_many_topics_with_the_same_configs_hold_nobody_up() -> None:
         response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=resources[:2] * 50)
         assert [result.resource_name for result in response.results] == ["t0", "t1"]
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_only_what_is_asked_for() -> None:
@@ -150,7 +120,7 @@ def test_only_what_is_asked_for() -> None:
         assert configs["retention.ms"].synonyms == ()
         assert configs["retention.ms"].documentation is None
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_a_node_and_the_cluster() -> None:
@@ -169,7 +139,7 @@ def test_a_node_and_the_cluster() -> None:
         _, configs = await describe(node, BROKER, "1")
         assert configs["min.insync.replicas"].value == "2"
 
-    run(test())
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize(
@@ -185,7 +155,7 @@ def test_a_node_and_the_cluster() -> None:
     ],
 )
 def test_what_cannot_be_described(resource_type: int, name: str, code: int) -> None:
-    run(_refused(describe(FakeNode(), resource_type, name), code))
+    asyncio.run(_refused(describe(FakeNode(), resource_type, name), code))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +172,7 @@ def test_what_cannot_be_described(resource_type: int, name: str, code: int) -> N
     ],
 )
 def test_what_cannot_be_altered(resource_type: int, name: str, code: int) -> None:
-    run(_refused(alter(FakeNode(), resource_type, name, ("retention.ms", SET, "1")), code))
+    asyncio.run(_refused(alter(FakeNode(), resource_type, name, ("retention.ms", SET, "1")), code))
 
 
 async def _refused(answer: Coroutine[Any, Any, tuple[int, Any]], code: int) -> None:
@@ -228,7 +198,7 @@ def test_many_resources_in_one_request_hold_nobody_up() -> None:
         codes = Counter(int(each.error_code) for each in response.responses)
         assert codes == {3: 19_999, 42: 2}
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_the_four_operations() -> None:
@@ -252,7 +222,7 @@ def test_the_four_operations() -> None:
         }
         assert await configs() == {"retention.bytes": "9", "cleanup.policy": "delete"}
 
-    run(test())
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize(
@@ -288,7 +258,7 @@ def test_refused_operations_change_nothing(
             assert message
         assert node.image.topics["t"].configs == {}
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_many_resources_take_no_longer_than_one_where_nothing_is_decided() -> None:
@@ -321,7 +291,7 @@ def test_many_resources_take_no_longer_than_one_where_nothing_is_decided() -> No
         assert {each.error_code for each in response.responses} == {7}
         assert clock.time_ms - begin_ms == alter_configs.TIMEOUT_MS
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_validate_only_changes_nothing() -> None:
@@ -332,7 +302,7 @@ def test_validate_only_changes_nothing() -> None:
         assert await alter(node, TOPIC, "t", operation, validate_only=True) == (0, None)
         assert node.image.topics["t"].configs == {}
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_the_same_key_or_resource_twice() -> None:
@@ -352,7 +322,7 @@ def test_the_same_key_or_resource_twice() -> None:
         assert [r.error_code for r in response.responses] == [42, 42]
         assert node.image.topics["t"].configs == {}
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_a_list_that_somebody_else_changed_is_looked_at_again() -> None:
@@ -371,7 +341,7 @@ def test_a_list_that_somebody_else_changed_is_looked_at_again() -> None:
         assert await alter(node, TOPIC, "t", ("cleanup.policy", APPEND, "delete")) == (0, None)
         assert len(node.commands) == 4
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_a_refusal_of_another_kind_is_not_repeated() -> None:
@@ -381,7 +351,7 @@ def test_a_refusal_of_another_kind_is_not_repeated() -> None:
         node.outcomes = [Refused(code=42, message="no")]
         assert await alter(node, TOPIC, "t", ("retention.ms", SET, "1")) == (42, "no")
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_the_elder_request_replaces_everything() -> None:
@@ -397,4 +367,4 @@ def test_the_elder_request_replaces_everything() -> None:
         assert await replace(node, "t") == 0
         assert node.image.topics["t"].configs == {}
 
-    run(test())
+    asyncio.run(test())

@@ -20,7 +20,8 @@ from dlog.wire.apis import ApiKey
 from dlogd.metadata.commands.codec import AlterAssignments
 from dlogd.metadata.state.image import Applied, Unknown
 from dlogd.server.handlers import reassignments
-from tests.fakes.cluster_requests import cluster, configure, create
+from tests.fakes.cluster_requests import cluster, create, reassign, under_way
+from tests.fakes.config_requests import configure
 from tests.fakes.server import FakeNode, new_topic
 from tests.fakes.turns import turns_beside
 
@@ -42,31 +43,6 @@ async def elect(
         (topic.topic, each.partition_id): int(each.error_code)
         for topic in response.replica_election_results
         for each in topic.partition_result
-    }
-
-
-async def reassign(
-    node: FakeNode, name: str, wanted: dict[int, Sequence[int] | None], **fields: Any
-) -> dict[int, int]:
-    partitions = [{"partition_index": n, "replicas": ids} for n, ids in wanted.items()]
-    response = await node.ask(
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        1,
-        topics=[{"name": name, "partitions": partitions}],
-        timeout=1000,
-        **fields,
-    )
-    assert response.error_code == 0
-    (topic,) = response.responses
-    return {each.partition_index: int(each.error_code) for each in topic.partitions}
-
-
-async def under_way(node: FakeNode, topics: Any = None) -> dict[tuple[str, int], Any]:
-    response = await node.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout=1000)
-    return {
-        (topic.name, each.partition_index): each
-        for topic in response.topics
-        for each in topic.partitions
     }
 
 

@@ -10,9 +10,8 @@ import pytest
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlogd.server.context import LogDir
-from tests.fakes.cluster_requests import cluster
+from tests.fakes.cluster_requests import cluster, reassign, under_way
 from tests.fakes.server import FakeNode
-from tests.unit.dlogd.server.handlers.test_handlers_placement import reassign, under_way
 
 NONE, UNKNOWN_TOPIC, REPLICA_NOT_AVAILABLE, UNSUPPORTED, STORAGE, NO_DIRECTORY = 0, 3, 9, 35, 56, 57
 SECURITY_DISABLED = 54

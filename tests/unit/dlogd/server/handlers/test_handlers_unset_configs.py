@@ -1,17 +1,12 @@
 """What IncrementalAlterConfigs takes back: only what its resource can have, or has."""
 
+import asyncio
+
 import pytest
 
 from dlogd.metadata.commands.codec import AlterConfigs, ConfigChange
+from tests.fakes.config_requests import BROKER, DELETE, SET, TOPIC, alter
 from tests.fakes.server import FakeNode
-from tests.unit.dlogd.server.handlers.test_handlers_configs import (
-    BROKER,
-    DELETE,
-    SET,
-    TOPIC,
-    alter,
-    run,
-)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +30,7 @@ def test_what_is_unknown_cannot_be_taken_back(kind: int, name: str, key: str, sa
             )
             assert code == 40 and said in (message or "")
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_what_an_earlier_version_set_can_be_taken_back() -> None:
@@ -53,7 +48,7 @@ def test_what_an_earlier_version_set_can_be_taken_back() -> None:
         assert await alter(node, BROKER, "", ("of.old", DELETE, None)) == (0, None)
         assert node.image.topics["t"].configs == node.image.configs == {}
 
-    run(test())
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize("value", ["0" * 5000, "00000000" + "1" * 5000, "1" * 5000, "0", None])
@@ -65,4 +60,4 @@ def test_a_factor_that_cannot_be_is_refused(value: str | None) -> None:
         assert code == 40 and "set it to 1 to" in (message or "")
         assert await alter(node, TOPIC, "t", ("replication.factor", SET, "001")) == (0, None)
 
-    run(test())
+    asyncio.run(test())

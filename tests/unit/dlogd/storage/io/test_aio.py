@@ -13,7 +13,7 @@ from dlogd.storage.io import linux_aio
 from dlogd.storage.io.aio_engine import SILENT_S, AioEngine
 from dlogd.storage.io.linux_aio import PWRITE, AioContext, address_of
 from dlogd.storage.io.posix import PosixDirectory, PosixFile
-from tests.unit.dlogd.storage.io.test_engines import BLOCK, blocks, read_bytes, write
+from tests.fakes.engine_calls import BLOCK, blocks, read_bytes, write
 
 
 class ScriptedContext(AioContext):

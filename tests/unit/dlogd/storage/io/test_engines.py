@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import mmap
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,44 +10,13 @@ import pytest
 from dlogd.storage.io.aio_engine import AioEngine
 from dlogd.storage.io.engine_choice import open_engine
 from dlogd.storage.io.files import File
-from dlogd.storage.io.io_engine import ALIGNMENT, ReadBuffer
+from dlogd.storage.io.io_engine import ReadBuffer
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.io.thread_engine import ThreadEngine
 from dlogd.storage.segment.zero_fill import zero_ahead
+from tests.fakes.engine_calls import BLOCK, AnyEngine, blocks, read, read_bytes, write
 
-AnyEngine = AioEngine | ThreadEngine
 Scenario = Callable[[AnyEngine, File], Awaitable[None]]
-
-BLOCK = ALIGNMENT
-
-
-def blocks(count: int, fill: int) -> memoryview:
-    """Return page-aligned memory of `count` blocks."""
-    memory = memoryview(mmap.mmap(-1, count * BLOCK))
-    memory[:] = bytes([fill]) * len(memory)
-    return memory
-
-
-async def write(
-    engine: AnyEngine, file: File, position: int, *buffers: memoryview, durable: bool = True
-) -> OSError | None:
-    result: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-    engine.write(file, position, buffers, durable=durable, done=result.set_result)
-    return await result
-
-
-async def read(engine: AnyEngine, file: File, position: int, length: int) -> "ReadBuffer | OSError":
-    result: asyncio.Future[ReadBuffer | OSError] = asyncio.get_running_loop().create_future()
-    engine.read(file, position, length, result.set_result)
-    return await result
-
-
-async def read_bytes(engine: AnyEngine, file: File, position: int, length: int) -> bytes:
-    buffer = await read(engine, file, position, length)
-    assert not isinstance(buffer, OSError), buffer
-    data = bytes(buffer.view)
-    buffer.release()
-    return data
 
 
 @pytest.fixture(params=["aio", "threads"])

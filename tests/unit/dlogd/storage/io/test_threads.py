@@ -11,7 +11,7 @@ import pytest
 
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.io.thread_engine import ThreadEngine, Workers
-from tests.unit.dlogd.storage.io.test_engines import blocks, write
+from tests.fakes.engine_calls import blocks, write
 
 
 class SlowJob:

@@ -2,16 +2,15 @@
 
 import asyncio
 import errno
-from dataclasses import replace
 
 import pytest
 
 from dlog.errors import KafkaStorageError
 from dlogd.storage.log import flusher, resource_wait
 from tests.fakes.faults import DiskFault
+from tests.fakes.filled_logs import CONFIG, config, rested
 from tests.fakes.front import until
 from tests.fakes.logs import LogHost, append, append_waiting, run, values_of
-from tests.unit.dlogd.storage.log.test_log_shortage import CONFIG, opened
 
 
 def test_a_cut_does_not_wait_for_space_for_what_it_drops(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,8 +18,8 @@ def test_a_cut_does_not_wait_for_space_for_what_it_drops(monkeypatch: pytest.Mon
     monkeypatch.setattr(flusher, "FULL_DISK_RETRY_SECONDS", 0.001)
 
     async def scenario() -> None:
-        host = LogHost(config=replace(CONFIG, segment_bytes=1 << 20))
-        plog = await opened(host, 10)
+        host = LogHost(config=CONFIG)
+        plog = await rested(host, 10)
         async with plog.lock:
             await plog._maintenance.save_epochs()
         disk = host.machine.disks["/data"]
@@ -45,8 +44,8 @@ def test_a_cut_of_a_log_that_waits_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(resource_wait, "RETRY_S", 0.001)
 
     async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        plog = await opened(host, 3)
+        host = LogHost(config=config(segment_bytes=1000))
+        plog = await rested(host, 3)
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault(("create",), errno.ENOSPC))
         plog.roll()
@@ -70,8 +69,8 @@ def test_a_cut_waits_for_space_to_write_over_what_the_indexes_have(
     monkeypatch.setattr(resource_wait, "RETRY_S", 0.001)
 
     async def scenario() -> None:
-        host = LogHost(config=replace(CONFIG, segment_bytes=1 << 20))
-        plog = await opened(host, 10)
+        host = LogHost(config=CONFIG)
+        plog = await rested(host, 10)
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part=name, count=3))
         await asyncio.wait_for(plog.truncate_to(4), 5)

@@ -17,11 +17,11 @@ from dlogd.replication.partition.partition import Partition
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.leader_epochs import FILE_NAME
 from dlogd.storage.segment.segment import IDX, TDX, file_name
-from tests.fakes.damaged_logs import fill, offsets
-from tests.fakes.filled_logs import CONFIG
+from tests.fakes.damaged_logs import fill
+from tests.fakes.filled_logs import CONFIG, offsets
 from tests.fakes.front import Front
+from tests.fakes.led_partition import append, batch, check
 from tests.fakes.logs import LogHost, append_waiting, run_virtual
-from tests.unit.dlogd.replication.partition.test_partition import append, batch, check
 
 OLDER, NEWER, NOW = 4, 5, 6
 

@@ -8,11 +8,10 @@ import pytest
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlogd.config.choices import FlushPolicy
 from dlogd.storage.io.errnos import is_disk_failure
-from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_reader import LogReader
-from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.faults import Latency
+from tests.fakes.filled_logs import config, filled, offsets, unflushed
 from tests.fakes.logs import (
     TICK_S,
     LogHost,
@@ -21,39 +20,9 @@ from tests.fakes.logs import (
     run_virtual,
     settle,
     values_in,
-    values_of,
 )
 
-CONFIG = LogConfig(
-    segment_bytes=2000, preallocate_bytes=1 << 16, index_interval_bytes=256, segment_ms=10**9
-)
-
-
-async def filled(host: LogHost, count: int, per_batch: int = 1) -> PartitionLog:
-    """Open the log; append and flush `count` records in batches, timestamps 0, 10, 20, ..."""
-    plog = await host.open()
-    for start in range(0, count, per_batch):
-        values = [b"%03d" % offset + b"x" * 97 for offset in range(start, start + per_batch)]
-        await append_waiting(plog, *values, timestamp_ms=10 * start)
-    await plog.flush()
-    for _ in range(5):
-        await settle()
-    return plog
-
-
-async def unflushed() -> tuple[LogHost, PartitionLog]:
-    """Return a log of ten records, not all of which are flushed, and its host."""
-    host = LogHost(config=replace(CONFIG, flush_policy=FlushPolicy.NEVER))
-    plog = await host.open()
-    for _ in range(10):
-        await append_waiting(plog, b"x" * 100)
-    await settle()
-    assert plog.flushed_offset < plog.promised_offset == 10
-    return host, plog
-
-
-async def offsets(plog: PartitionLog) -> list[int]:
-    return [offset for offset, _ in await values_of(plog)]
+CONFIG = config(segment_bytes=2000)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 30, 59, 60, 99])

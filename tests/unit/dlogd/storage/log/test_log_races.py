@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +11,10 @@ from dlogd.storage.repair.segment_repair import SegmentRepair
 from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
+from tests.fakes.filled_logs import config, filled, offsets, unflushed
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle
-from tests.unit.dlogd.storage.log.test_log_cuts import CONFIG, filled, offsets, unflushed
+
+CONFIG = config(segment_bytes=2000)
 
 
 def test_retention_beside_a_replay_takes_nothing_out_of_service(
@@ -130,7 +131,7 @@ def test_a_cut_keeps_the_file_of_who_reads_until_it_has_read() -> None:
 
 def test_a_trim_beside_a_cut_that_waits_leaves_nothing_of_what_is_cut() -> None:
     async def scenario() -> None:
-        host = LogHost(config=replace(CONFIG, segment_bytes=3000))
+        host = LogHost(config=config(segment_bytes=3000))
         plog = await filled(host, 60)
         bases = list(plog.bases)
         assert len(bases) >= 4

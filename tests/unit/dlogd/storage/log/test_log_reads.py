@@ -1,25 +1,18 @@
 """A partition log: reads within their limits, from memory and from the disk, and by time."""
 
 import asyncio
-import struct
 from collections.abc import Callable
 
 import pytest
 
-from dlog.batch.header import (
-    BATCH_STRUCT,
-    CRC_POSITION,
-    CRC_START,
-    HEADER_BYTES,
-    LENGTH_OVERHEAD_BYTES,
-)
+from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
 from dlog.batch.records import Record, encode
-from dlog.checksum import crc32c
 from dlog.compression import Codec
 from dlog.errors import OffsetOutOfRangeError
 from dlog.types import LeaderEpoch
 from dlogd.storage.segment.segment import Segment, SegmentState, file_name
 from tests.fakes.filled_logs import BATCH_BYTES, CONFIG, config, opened, quiet
+from tests.fakes.lies import with_body
 from tests.fakes.logs import (
     LogHost,
     append,
@@ -205,14 +198,6 @@ def test_records_without_timestamps() -> None:
     run_virtual(scenario)
 
 
-def _with_body(batch: bytearray, body: bytes) -> bytearray:
-    """Return the batch with other bytes in the place of its records; its checksum fits them."""
-    changed = bytearray(batch[:HEADER_BYTES]) + body
-    struct.pack_into(">i", changed, 8, len(changed) - LENGTH_OVERHEAD_BYTES)
-    struct.pack_into(">I", changed, CRC_POSITION, crc32c(memoryview(changed)[CRC_START:]))
-    return changed
-
-
 def test_what_a_producer_has_made_of_nonsense_is_found_by_time_as_a_batch() -> None:
     """No broker has looked into it; a consumer is told of it, and others find what is behind it."""
 
@@ -222,9 +207,9 @@ def test_what_a_producer_has_made_of_nonsense_is_found_by_time_as_a_batch() -> N
         packed = encode([Record(value=b"v", timestamp_ms=200)] * 3, codec=Codec.ZSTD)
         named = encode([Record(value=b"v", timestamp_ms=300, headers=(("?", b""),))] * 3)
         for batch in (
-            _with_body(batch_of(b"a", b"b", timestamp_ms=100), b"\xff" * 20),
-            _with_body(packed, b"\xff" * 20),
-            _with_body(named, bytes(named[HEADER_BYTES:]).replace(b"?", b"\xff")),
+            with_body(batch_of(b"a", b"b", timestamp_ms=100), b"\xff" * 20),
+            with_body(packed, b"\xff" * 20),
+            with_body(named, bytes(named[HEADER_BYTES:]).replace(b"?", b"\xff")),
         ):
             fields = BATCH_STRUCT.unpack_from(batch)
             plog.append(memoryview(batch), fields, leader_epoch=LeaderEpoch(2))

@@ -12,32 +12,12 @@ import pytest
 from dlog.errors import KafkaStorageError
 from dlogd.config.choices import DirectIo, FlushPolicy
 from dlogd.storage.log import flusher, resource_wait
-from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.faults import DiskFault
+from tests.fakes.filled_logs import config, quiet, rested
 from tests.fakes.logs import LogHost, append, append_waiting, run, settle, values_of
 
-CONFIG = LogConfig(
-    segment_bytes=1000, preallocate_bytes=1 << 16, index_interval_bytes=256, segment_ms=10**9
-)
-
-
-async def opened(host: LogHost, count: int) -> PartitionLog:
-    """Open the log and append and flush some batches of one record."""
-    plog = await host.open()
-    for number in range(count):
-        await append_waiting(plog, b"%03d" % number + b"x" * 97)
-    await plog.flush()
-    await quiet(plog)
-    return plog
-
-
-async def quiet(plog: PartitionLog) -> None:
-    """Wait until no background job is left."""
-    for _ in range(200):
-        await asyncio.sleep(0)
-    async with plog._maintenance.lock:
-        pass
+CONFIG = config(segment_bytes=1000)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +35,7 @@ def test_jobs_wait_for_what_is_short_and_lose_nothing(
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 3)
+        plog = await rested(host, 3)
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault((operation,), code))
         taken = 3
@@ -90,7 +70,7 @@ def test_a_log_that_waits_for_descriptors_can_be_closed(
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 3)
+        plog = await rested(host, 3)
         host.machine.disks["/data"].faults.append(DiskFault(("create",), errno.EMFILE))
         for _ in range(10):
             append(plog, b"x" * 200)
@@ -117,7 +97,7 @@ def test_a_write_without_a_descriptor_is_tried_again(
 
     async def scenario() -> None:
         host = LogHost(config=replace(CONFIG, flush_policy=durable, direct_io=DirectIo.OFF))
-        plog = await opened(host, 3)
+        plog = await rested(host, 3)
         faults = host.machine.disks["/data"].faults
         faults.append(DiskFault(("write",), errno.EMFILE, count=3))
         append(plog, b"waits")
@@ -139,7 +119,7 @@ def test_indexes_and_epochs_wait_for_space(epochs: int, monkeypatch: pytest.Monk
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 3)
+        plog = await rested(host, 3)
         disk = host.machine.disks["/data"]
         for name in (".idx", ".tdx", "leader-epochs"):
             disk.faults.append(DiskFault(("write", "create"), errno.ENOSPC, path_part=name))
@@ -169,7 +149,7 @@ def test_indexes_and_epochs_wait_for_space(epochs: int, monkeypatch: pytest.Monk
 def test_retention_on_a_full_disk_is_refused_and_can_be_repeated() -> None:
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 50)
+        plog = await rested(host, 50)
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault(("write", "create"), errno.ENOSPC, path_part="log-start"))
         segments = len(plog.segments)
@@ -189,7 +169,7 @@ def test_a_log_that_begins_anew_on_a_full_disk_takes_the_spare_space() -> None:
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 30)
+        plog = await rested(host, 30)
         disk = host.machine.disks["/data"]
         spare: Any = SimpleNamespace(give=disk.heal)
         plog.services = replace(plog.services, spare=spare)
@@ -207,7 +187,7 @@ def test_a_trim_that_waited_for_descriptors_and_finds_no_space_holds_nothing_up(
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 50)
+        plog = await rested(host, 50)
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault(("create",), errno.EMFILE, count=1, path_part="log-start"))
         disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part="log-start"))
@@ -226,7 +206,7 @@ def test_a_log_that_waits_for_space_can_be_closed(monkeypatch: pytest.MonkeyPatc
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 3)
+        plog = await rested(host, 3)
         host.machine.disks["/data"].faults.append(DiskFault(("create",), errno.ENOSPC))
         while plog.blocked is None:
             await append_waiting(plog, b"x" * 100)
@@ -252,7 +232,7 @@ def test_memory_may_hang_as_long_as_a_log_waits_for_space(
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 3)
+        plog = await rested(host, 3)
         memory, disk = plog.services.memory, host.machine.disks["/data"]
         disk.faults.append(DiskFault((operation,), errno.ENOSPC, path_part=".log"))
         assert not memory.may_hang
@@ -306,7 +286,7 @@ def test_a_read_that_opens_the_index_of_the_active_segment_without_space_costs_n
 
     async def scenario() -> None:
         host = LogHost(config=replace(CONFIG, segment_bytes=1 << 20))
-        await opened(host, 10)
+        await rested(host, 10)
         plog = await host.reopen()
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part=".idx"))
@@ -327,7 +307,7 @@ def test_who_waits_for_a_flush_hears_that_there_is_no_space_for_a_segment(
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await opened(host, 3)
+        plog = await rested(host, 3)
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault(("create",), errno.ENOSPC))
         plog.roll()

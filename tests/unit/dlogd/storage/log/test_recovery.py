@@ -21,14 +21,13 @@ from tests.fakes.damaged_logs import (
     fill,
     filled,
     flip,
-    offsets,
     overwrite,
     refused,
     segments_config,
     several_segments,
 )
 from tests.fakes.faults import Latency
-from tests.fakes.filled_logs import CONFIG
+from tests.fakes.filled_logs import CONFIG, offsets
 from tests.fakes.logs import (
     LogHost,
     append,

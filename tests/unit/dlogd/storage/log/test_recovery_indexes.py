@@ -4,15 +4,8 @@ import pytest
 
 from dlogd.storage.segment.segment import IDX, TDX, file_name
 from dlogd.storage.segment.sparse_index import HEADER_BYTES
-from tests.fakes.damaged_logs import (
-    content,
-    filled,
-    offsets,
-    overwrite,
-    segments_config,
-    several_segments,
-)
-from tests.fakes.filled_logs import CONFIG
+from tests.fakes.damaged_logs import content, filled, overwrite, segments_config, several_segments
+from tests.fakes.filled_logs import CONFIG, offsets
 from tests.fakes.logs import LogHost, run_virtual
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from dlog.batch.header import patch
 from dlogd.storage.log import flusher, log_recovery, partition_log
-from tests.fakes.damaged_logs import LOG_0, filled, offsets, overwrite, refused
+from tests.fakes.damaged_logs import LOG_0, filled, overwrite, refused
 from tests.fakes.faults import Latency
-from tests.fakes.filled_logs import CONFIG
+from tests.fakes.filled_logs import CONFIG, offsets
 from tests.fakes.logs import LogHost, append, batch_of, run_virtual, settle, values_of
 
 FLUSH = 64 << 10

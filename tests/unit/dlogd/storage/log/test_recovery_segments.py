@@ -13,13 +13,12 @@ from tests.fakes.damaged_logs import (
     fill,
     filled,
     flip,
-    offsets,
     overwrite,
     refused,
     segments_config,
     several_segments,
 )
-from tests.fakes.filled_logs import CONFIG
+from tests.fakes.filled_logs import CONFIG, offsets
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle
 
 

@@ -14,14 +14,7 @@ from dlogd.storage.segment.segment import file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.lies import append_batch, lying
 from tests.fakes.logs import LogHost, read_batches, run_virtual, settle
-from tests.unit.dlogd.storage.log.test_true_times import (
-    CONFIG,
-    NOW,
-    first,
-    learned,
-    newest,
-    sealed_all,
-)
+from tests.fakes.true_times import CONFIG, NOW, first, learned, newest, sealed_all
 
 HEADS = (None, -1, 0, NOW, NOW + 10**9)
 

@@ -1,67 +1,17 @@
 """Retention by time goes by the records, whatever the heads of their batches claim."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from dlog.compression import Codec
 from dlogd.storage.log.log_config import LogConfig
-from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.lies import append_batch, lying, with_body
 from tests.fakes.logs import run_virtual
-from tests.fakes.manager import ManagerHost
-from tests.simulation.loop import SimClock, SimLoop
+from tests.fakes.retained_log import CONFIG, RETENTION_MS, Retained
 
 DAY_MS = 86_400_000
-RETENTION_MS = 6_000
-CONFIG = LogConfig(
-    segment_bytes=400, preallocate_bytes=0, index_interval_bytes=256, retention_ms=RETENTION_MS
-)
-
-
-class Retained:
-    """One log under retention by time, in virtual time."""
-
-    def __init__(self, config: LogConfig = CONFIG) -> None:
-        self.host = ManagerHost(1)
-        self.host.config = config
-        self.log: PartitionLog
-
-    async def start(self, *numbers: int) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimLoop)
-        self.host.clock = SimClock(loop)
-        await self.host.start(*numbers)
-        self.log = await self.host.create(0)
-
-    @property
-    def now_ms(self) -> int:
-        return self.host.services.clock.timestamp_ms()
-
-    async def append(
-        self, ages_ms: Sequence[int], head_ms: int | None, codec: Codec = Codec.GZIP
-    ) -> None:
-        now_ms = self.now_ms
-        batch = lying([now_ms - age for age in ages_ms], head_ms, codec, size=100)
-        assert append_batch(self.log, batch) is not None
-        await self.log.flush()
-
-    async def close_segments(self) -> None:
-        self.log.roll()
-        while any(each.state is not SegmentState.SEALED for each in self.log.segments[:-1]):
-            await asyncio.sleep(0.001)
-
-    async def wait(self, ms: int) -> None:
-        """Let time pass, and retention look."""
-        await asyncio.sleep(ms / 1000)
-
-    async def gone_by(self, ms: int) -> bool:
-        """Return whether all records are deleted within this time."""
-        await self.wait(ms)
-        return self.log.log_start_offset == self.log.log_end_offset
 
 
 def retained(scenario: Callable[[Retained], Awaitable[Any]], config: LogConfig = CONFIG) -> None:

@@ -16,15 +16,12 @@ from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment import batch_times, time_index
 from dlogd.storage.segment.index_files import load_entries, store_entries
-from dlogd.storage.segment.segment import TDX, SegmentState, file_name
+from dlogd.storage.segment.segment import TDX, file_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 from tests.fakes.lies import append_batch, lying, with_body
 from tests.fakes.logs import LogHost, run_virtual, settle
+from tests.fakes.true_times import CONFIG, NOW, first, learned, newest, sealed_all
 
-NOW = 1_790_000_000_000
-CONFIG = LogConfig(
-    segment_bytes=3000, preallocate_bytes=0, index_interval_bytes=256, segment_ms=10**15
-)
 HEADS = [None, -1, 0, NOW - 5000, NOW - 3500, NOW + 1000, NOW * 2]
 
 
@@ -35,30 +32,6 @@ async def append_all(
         assert append_batch(plog, lying(timestamps_ms, head_ms, codec)) is not None
         await settle()
     await plog.flush()
-
-
-async def sealed_all(plog: PartitionLog) -> None:
-    """Roll, and wait until all but the active segment are closed."""
-    plog.roll()
-    while any(each.state is not SegmentState.SEALED for each in plog.segments[:-1]):
-        await asyncio.sleep(0.01)
-
-
-async def learned(plog: PartitionLog) -> None:
-    """Wait until the background has read all closed segments."""
-    while not all(each.known_times.is_true for each in plog.segments[:-1]):
-        await asyncio.sleep(0.01)
-
-
-async def first(plog: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
-    """Return timestamp and offset of what is found."""
-    found = await plog.offset_for_timestamp(timestamp_ms)
-    return None if found is None else (found.timestamp_ms, found.offset)
-
-
-async def newest(plog: PartitionLog) -> tuple[int, int] | None:
-    found = await plog.offset_of_max_timestamp()
-    return None if found is None else (found.timestamp_ms, found.offset)
 
 
 def times_of(

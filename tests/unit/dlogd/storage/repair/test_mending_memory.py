@@ -2,14 +2,10 @@
 
 import asyncio
 
-from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.repair.segment_repair import SegmentRepair
 from dlogd.storage.segment.segment import SegmentState, file_name
-from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run
-
-CONFIG = LogConfig(segment_bytes=4000, preallocate_bytes=0, index_interval_bytes=1000)
-BATCH_BYTES = len(batch_of(b"x" * 100))
-COUNT = 60
+from tests.fakes.damaged_places import BATCH_BYTES, CONFIG, COUNT
+from tests.fakes.logs import LogHost, append_waiting, read_batches, run
 
 
 def test_what_memory_has_of_a_place_is_not_served_any_more() -> None:

@@ -7,16 +7,15 @@ import pytest
 from dlog.batch.header import HEADER_BYTES, decode_header, verify_crc
 from dlog.client.cluster.partition_calls import delete_records
 from dlog.errors import CorruptMessageError
-from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.repair.tail_repair import TailRepair, filler
 from dlogd.storage.segment.bad_ranges import BadRange
 from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.damaged_logs import LOG_0, overwrite
+from tests.fakes.damaged_places import CONFIG
 from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run, values_of
 from tests.fakes.small_fleet import SmallFleet, tell
 
-CONFIG = LogConfig(segment_bytes=4000, preallocate_bytes=0, index_interval_bytes=1000)
 TWO = [b"x" * 100, b"y" * 100]
 BATCH_BYTES = len(batch_of(*TWO))
 COUNT = 60

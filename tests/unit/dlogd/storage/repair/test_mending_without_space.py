@@ -7,9 +7,9 @@ import pytest
 
 from dlog.errors import KafkaStorageError
 from dlogd.storage.repair.segment_repair import SegmentRepair
+from tests.fakes.damaged_places import BATCH_BYTES, END, FIRST, damaged
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run
-from tests.unit.dlogd.storage.repair.test_mending import BATCH_BYTES, END, FIRST, damaged
 
 
 def test_a_log_that_waits_for_space_is_mended_later() -> None:
