@@ -30,7 +30,7 @@ def test_the_office_of_the_controller_is_handed_over(sandbox: Sandbox) -> None:
     assert sandbox.ok(f"controller transfer {target}") == f"node {target} is the controller\n"
     assert sandbox.ok("config get controller.node") == f"{target}\n"
     assert "is the controller now" in sandbox.ok("controller transfer")
-    assert "no healthy voter" in sandbox.refused("controller transfer 9")
+    assert "not a healthy voter" in sandbox.refused("controller transfer 9")
 
 
 def test_voters_are_removed_and_added(sandbox: Sandbox) -> None:

@@ -59,7 +59,9 @@ def test_replicas_are_compared_and_repaired(sandbox: Sandbox) -> None:
         f"partition repair looked-0 --node {leader} --yes"
     )
     assert "no partition 3" in sandbox.refused("partition repair looked-3 --node 1 --yes")
-    assert "would fetch" in sandbox.ok(f"partition repair looked-0 --node {victim} --dry-run")
+    assert "would delete and refetch" in sandbox.ok(
+        f"partition repair looked-0 --node {victim} --dry-run"
+    )
     sandbox.ok(f"partition repair looked-0 --node {victim} --yes")
     assert sandbox.json("partition verify looked") == []
     (row,) = sandbox.json("partition list looked")
@@ -78,7 +80,7 @@ def test_a_replica_is_repaired_while_another_one_is_away(sandbox: Sandbox) -> No
         )
         code, out, err = sandbox.run("partition repair apart-0 --node 2 --yes")
         assert (code, out) == (0, "apart-0: the replica on node 2 is in sync\n"), err
-        assert "if this ends before: dlogctl partition reassign apart-0=1,2,3" in err
+        assert "if this command is interrupted: dlogctl partition reassign apart-0=1,2,3" in err
         (row,) = sandbox.json("partition list apart")
         assert (row["replicas"], row["isr"]) == ([1, 2, 3], [1, 2])
     finally:
@@ -156,7 +158,7 @@ def test_a_move_takes_no_throttle_away_that_it_has_not_set(sandbox: Sandbox) -> 
 @pytest.mark.parametrize(
     ("ending", "said"),
     [
-        (signal.SIGTERM, "dlogctl: given up"),
+        (signal.SIGTERM, "dlogctl: interrupted"),
         (None, "dlogctl: deleted before it was moved: brief"),
     ],
 )
