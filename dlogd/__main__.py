@@ -35,7 +35,7 @@ from dlogd.storage.io.engine_choice import open_engine
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.io.posix import PosixDirectory, Reserve, open_directory
 from dlogd.storage.segment.open_file_cache import OPEN_SEGMENTS_MAX
-from dlogd.storage.segment.segment import SEGMENT_NAME
+from dlogd.storage.segment.segment_names import SEGMENT_NAME
 from dlogd.telemetry.delays import GcPauses
 from dlogd.version import VERSION
 

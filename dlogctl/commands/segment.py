@@ -22,7 +22,7 @@ from dlogctl.segments.segment_files import (
 from dlogctl.segments.segment_paths import SegmentPath, find_segments
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.storage.io.files import File
-from dlogd.storage.segment.segment import IDX, LOG, file_name
+from dlogd.storage.segment.segment_names import IDX, LOG, file_name
 
 BATCH_COLUMNS = (
     Column("POSITION", "position", right=True),

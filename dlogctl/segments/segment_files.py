@@ -21,7 +21,8 @@ from dlogd.storage.segment.batch_scan import (
     plausible_head,
 )
 from dlogd.storage.segment.index_files import LoadedEntries, load_entries
-from dlogd.storage.segment.segment import IDX, INDEX_KINDS, LOG, TDX, file_name, parse_name
+from dlogd.storage.segment.segment_indexes import INDEX_KINDS
+from dlogd.storage.segment.segment_names import IDX, LOG, TDX, file_name, parse_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 
 PROBLEMS_MAX = 20

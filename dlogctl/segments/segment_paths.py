@@ -12,7 +12,7 @@ import click
 from dlogctl.segments.segment_files import segment_bases
 from dlogd.storage.directory.data_directory import TOPICS, parse_log_name
 from dlogd.storage.io.posix import PosixDirectory
-from dlogd.storage.segment.segment import LOG, file_name, parse_name
+from dlogd.storage.segment.segment_names import LOG, file_name, parse_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from dlogd.metadata.machine import apply
 from dlogd.metadata.state import snapshot
 from dlogd.metadata.state.encoding import MalformedError
 from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage
+from dlogd.storage.io import checkpoint_files
+from dlogd.storage.io.checkpoint_files import MalformedFileError
 from dlogd.storage.io.files import Directory, File, Lock
-from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.checkpoint_files import MalformedFileError
 
 log = logging.getLogger(__name__)
 

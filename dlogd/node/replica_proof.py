@@ -14,7 +14,7 @@ from dlogd.metadata.commands.codec import Proof
 from dlogd.metadata.state.image import Applied, NodeRegistration, Refused
 from dlogd.storage.directory.data_directory import LogKey
 from dlogd.storage.directory.log_directory import LogDirectory
-from dlogd.storage.segment.checkpoint_files import Incarnation
+from dlogd.storage.io.checkpoint_files import Incarnation
 
 Key = tuple[TopicId, int]
 

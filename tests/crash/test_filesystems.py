@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.io import engine_choice
+from dlogd.storage.io import checkpoint_files, engine_choice
 from dlogd.storage.io.aio_engine import AioEngine
 from dlogd.storage.io.posix import PosixDirectory, direct_alignment, open_directory
 from dlogd.storage.io.thread_engine import ThreadEngine
+from dlogd.storage.io.zero_fill import zero_ahead
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log_manager import LogManager
-from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.zero_fill import zero_ahead
 from tests.crash.disks import IMAGE_BYTES, Mounted, mounted_disk, run
 from tests.fakes.engine_calls import BLOCK, AnyEngine, blocks, read_bytes, write
 from tests.fakes.logs import append, services_for, values_of

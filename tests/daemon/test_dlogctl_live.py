@@ -101,7 +101,7 @@ def test_configs_of_the_cluster_are_changed(node: DaemonProcess) -> None:
         ("topic create x -s retention.ms=-7", 1, "; see: dlogctl config explain retention.ms"),
         ("topic create x -r 3", 1, "; see them: dlogctl status"),
         ("topic alter events -p 1", 1, "see how many there are: dlogctl topic describe events"),
-        ("log-dirs --node 9", 1, "the cluster has no node 9; there are: "),
+        ("log-dirs --node 9", 1, "the cluster has no node 9; its nodes: "),
         ("log-dirs --topic gone", 1, "there is no topic gone; see: dlogctl topic list"),
         ("topic describe events --watch=0", 64, "is below 0.1 s"),
     ],

@@ -9,7 +9,7 @@ from dlogd.config.choices import DirectIo, FlushPolicy
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment.segment import file_name
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.filled_logs import CONFIG
 from tests.fakes.logs import LogHost, append_waiting, settle
 

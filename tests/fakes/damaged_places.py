@@ -5,7 +5,8 @@ import asyncio
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.bad_ranges import BadRange
-from dlogd.storage.segment.segment import SegmentState, file_name
+from dlogd.storage.segment.segment import SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches
 
 CONFIG = LogConfig(segment_bytes=4000, preallocate_bytes=0, index_interval_bytes=1000)

@@ -9,10 +9,7 @@ from dlog.types import NodeId, Offset
 from dlogd.storage.directory.replaced_marker import ReplacedMarker
 from dlogd.storage.directory.replaced_marker import decode as decode_replaced
 from dlogd.storage.directory.replaced_marker import encode as encode_replaced
-from dlogd.storage.repair.scrub_schedule import Round
-from dlogd.storage.repair.scrub_schedule import decode as decode_scrub
-from dlogd.storage.repair.scrub_schedule import encode as encode_scrub
-from dlogd.storage.segment.checkpoint_files import (
+from dlogd.storage.io.checkpoint_files import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
     LIFE,
@@ -30,6 +27,9 @@ from dlogd.storage.segment.checkpoint_files import (
     encode_metadata_version,
     encode_offsets,
 )
+from dlogd.storage.repair.scrub_schedule import Round
+from dlogd.storage.repair.scrub_schedule import decode as decode_scrub
+from dlogd.storage.repair.scrub_schedule import encode as encode_scrub
 
 IDENTITY_BYTES = (
     b"dlog identity 1 94 0754ad1d\n"

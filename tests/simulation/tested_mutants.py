@@ -22,8 +22,8 @@ from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_state import ProducerStates
 from dlogd.storage.directory import replaced_marker
 from dlogd.storage.directory.data_directory import DataDirectory
+from dlogd.storage.io import checkpoint_files
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment import checkpoint_files
 from tests.simulation import (
     account_mutants,
     bound_mutants,

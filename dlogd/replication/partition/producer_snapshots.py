@@ -9,13 +9,13 @@ import logging
 from dlog.types import Offset
 from dlogd.replication.partition.producer_state import CorruptSnapshotError, ProducerStates
 from dlogd.runtime.clock import Clock
-from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment.checkpoint_files import (
+from dlogd.storage.io.checkpoint_files import (
     MalformedFileError,
     load_file,
     remove_file,
     replace_file,
 )
+from dlogd.storage.log.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 

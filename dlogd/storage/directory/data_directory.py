@@ -1,6 +1,6 @@
 """Data directory of a node: identity, logs, service state.
 
-    <data_dir>/identity, life, clean-shutdown, ...  dlogd.storage.segment.checkpoint_files
+    <data_dir>/identity, life, clean-shutdown, ...  dlogd.storage.io.checkpoint_files
     <data_dir>/lock                                    held by flock while a daemon runs
     <data_dir>/topics/<topic>-<partition>.<topic id>/  one log; `.deleted` behind it: going
     <data_dir>/spare                                   dlogd.storage.io.emergency_space
@@ -19,12 +19,12 @@ from uuid import UUID
 
 from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicId, TopicPartition
+from dlogd.storage.io import checkpoint_files
+from dlogd.storage.io.checkpoint_files import Identity, Incarnation, MalformedFileError
 from dlogd.storage.io.emergency_space import EmergencySpace
 from dlogd.storage.io.errnos import NO_SPACE
 from dlogd.storage.io.files import Directory, DiskUsage, Lock
 from dlogd.storage.log.log_recovery import LOG_START
-from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.checkpoint_files import Identity, Incarnation, MalformedFileError
 
 TOPICS = "topics"
 STRAY = "stray"

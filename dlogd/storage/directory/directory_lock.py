@@ -16,9 +16,9 @@ from dlog.types import NodeId
 from dlogd.runtime.randomness import Entropy
 from dlogd.storage.directory.data_directory import TOPICS, Claim, agreed_cluster
 from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.io.checkpoint_files import Identity
 from dlogd.storage.io.errnos import OF_THE_PROCESS
 from dlogd.storage.io.io_engine import Engine
-from dlogd.storage.segment.checkpoint_files import Identity
 
 log = logging.getLogger(__name__)
 

@@ -19,13 +19,13 @@ from dlogd.runtime.fair_lock import FairLock
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.directory import replaced_marker
 from dlogd.storage.directory.data_directory import DataDirectory, LogKey
+from dlogd.storage.io.checkpoint_files import Incarnation
 from dlogd.storage.io.directory_engine import DirectoryEngine
 from dlogd.storage.io.disk_reserve import DiskSpace
 from dlogd.storage.io.files import Directory, DiskUsage
 from dlogd.storage.io.group_sync import GroupSync
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment.checkpoint_files import Incarnation
 
 log = logging.getLogger(__name__)
 

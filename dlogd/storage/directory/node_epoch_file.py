@@ -10,8 +10,8 @@ from functools import partial
 from uuid import UUID
 
 from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.io.checkpoint_files import Incarnation
 from dlogd.storage.io.io_engine import Engine
-from dlogd.storage.segment.checkpoint_files import Incarnation
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from functools import partial
 from dlog.errors import KafkaStorageError
 from dlog.types import Offset
 from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.io.checkpoint_files import HIGH_WATERMARKS, PROMISED_OFFSETS
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment.checkpoint_files import HIGH_WATERMARKS, PROMISED_OFFSETS
 
 log = logging.getLogger(__name__)
 

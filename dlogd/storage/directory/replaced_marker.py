@@ -9,9 +9,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
+from dlogd.storage.io import checkpoint_files
+from dlogd.storage.io.checkpoint_files import MalformedFileError
 from dlogd.storage.io.files import Directory
-from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.checkpoint_files import MalformedFileError
 
 REPLACES = "replaces"
 

@@ -6,6 +6,7 @@ real file system, the tests in memory with every fault that a disk can have. All
 `OSError`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -111,3 +112,9 @@ class Directory(Protocol):
 
     def lock(self, name: str) -> Lock:
         """Take the exclusive lock file `name`; raise BlockingIOError when somebody holds it."""
+
+
+def close_files(files: Iterable[File]) -> None:
+    """Close all of `files`. Blocks."""
+    for file in files:
+        file.close()

@@ -5,9 +5,9 @@ Owner: the event loop's thread; one for each log, used by `dlogd.storage.log.log
 
 from functools import partial
 
-from dlogd.storage.io.files import File
+from dlogd.storage.io.files import File, close_files
 from dlogd.storage.log.log_state import LogState
-from dlogd.storage.segment.segment import Segment, close_files
+from dlogd.storage.segment.segment import Segment
 
 
 class DeferredClose:
@@ -27,7 +27,7 @@ class DeferredClose:
         """Let a segment have this file and no indexes; those that it had are closed."""
         self._ended.discard(segment)
         self._waiting.setdefault(segment, []).extend(segment.detach_files())
-        segment.file = file
+        segment.replace_file(file)
         self._look(segment)
 
     def _look(self, segment: Segment) -> None:

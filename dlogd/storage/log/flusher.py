@@ -142,13 +142,13 @@ class Flusher:
         """Note how far this write goes and what it promises; False when it has to wait."""
         end = segment.tail.end
         self._end, self._offset = end, self._state.end_offset_of(segment)
-        limit = min(start + FLUSH_BYTES_MAX, segment.wait_position)
+        limit = min(start + FLUSH_BYTES_MAX, segment.space.wait_position)
         if end <= limit:
             return True
         place = segment.index.boundary(start, limit)
         if place is not None:
             self._offset, self._end = place
-        return self._end <= segment.wait_position
+        return self._end <= segment.space.wait_position
 
     def _write_durably(self, segment: Segment, start: int) -> None:
         file, end = segment.file, self._end
@@ -234,10 +234,7 @@ class Flusher:
         metrics.flush_seconds.observe((self._clock.now_us() - self._started_us) * 1e-6)
         size = end - segment.written_position
         metrics.flush_bytes.observe(size)
-        segment.written_position = end
-        segment.written_offset = offset
-        if segment.durable:
-            segment.flushed_position = end
+        segment.note_written(end, offset)
         segment.tail.on_flushed(end)
         self.stop_waiting()
         return size

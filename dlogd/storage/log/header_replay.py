@@ -13,7 +13,7 @@ from dlogd.storage.log.log_state import LogState
 from dlogd.storage.segment.batch_scan import Window, iter_headers
 from dlogd.storage.segment.index_files import load_entries
 from dlogd.storage.segment.offset_index import KIND
-from dlogd.storage.segment.segment import file_name
+from dlogd.storage.segment.segment_names import file_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 
 PIECE_COUNT = 1000

@@ -14,17 +14,18 @@ from functools import partial
 from typing import Any
 
 from dlogd.config.choices import FlushPolicy
+from dlogd.storage.io import checkpoint_files
 from dlogd.storage.io.errnos import NO_SPACE
 from dlogd.storage.io.files import File
 from dlogd.storage.io.io_engine import ALIGNMENT
+from dlogd.storage.io.zero_fill import zero_ahead
 from dlogd.storage.log.deferred_close import DeferredClose
 from dlogd.storage.log.log_state import LogState
 from dlogd.storage.log.resource_wait import ResourceWait
-from dlogd.storage.segment import checkpoint_files, leader_epochs
+from dlogd.storage.segment import leader_epochs
 from dlogd.storage.segment.index_files import BadEntriesError
 from dlogd.storage.segment.index_rebuild import known_of, reindex, take_over
 from dlogd.storage.segment.segment import Segment, SegmentState
-from dlogd.storage.segment.zero_fill import zero_ahead
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +101,9 @@ class LogJobs:
         position = segment.flushed_position
         if segment.index.due <= position:
             self._settle(segment, position)
-        if segment.written_position > segment.extend_at:
+        if segment.written_position > segment.space.extend_at:
             self._extend_soon(segment)
-        elif segment.written_position > segment.zero_at and size < ZERO_WRITES_BELOW_BYTES:
+        elif segment.written_position > segment.space.zero_at and size < ZERO_WRITES_BELOW_BYTES:
             self._zero_soon(segment)
         if not segment.durable:
             if self._state.flush_waiters:
@@ -119,13 +120,13 @@ class LogJobs:
                 self._saving = True
                 self._spawn("save epochs", self.save_epochs)
             return
-        segment.settle(position)
+        segment.indexes.settle(position)
 
     # -- making and opening files
 
     def prepare_soon(self, segment: Segment) -> None:
         """Open the indexes of a segment that is appended to for the first time."""
-        segment.prepared = True
+        segment.prepare()
         self._spawn("prepare", partial(self._prepare, segment))
 
     async def _prepare(self, segment: Segment) -> None:
@@ -133,8 +134,7 @@ class LogJobs:
             return
         await self.open_indexes(segment, writable=True)
         await self._blocking(segment.directory.sync)
-        more_at = segment.allocated_end - PREALLOCATE_BYTES_MIN // 2
-        segment.extend_at = min(segment.extend_at, more_at)
+        segment.space.extend_from(segment.space.allocated_end - PREALLOCATE_BYTES_MIN // 2)
         self.on_progress(segment, 0)
 
     async def open_indexes(
@@ -150,7 +150,7 @@ class LogJobs:
         except BadEntriesError as error:
             await self.reindex(segment, error, is_patient=is_patient)
             opened = await run(partial(segment.open_indexes, writable=writable))
-        segment.attach_indexes(opened)
+        segment.indexes.attach(opened)
         if writable:
             # Flushes that ended meanwhile could not note it.
             segment.index.mark(segment.flushed_position)
@@ -184,8 +184,7 @@ class LogJobs:
         except OSError:
             made.close()  # a disk that failed: whoever looks after it wants to unmount it
             raise
-        segment.file = made
-        segment.state = SegmentState.OPEN
+        segment.open_with(made)
         self._kick()
 
     async def _preallocate_first(self, segment: Segment, made: File) -> None:
@@ -199,7 +198,7 @@ class LogJobs:
     # -- space ahead of the tail
 
     def _extend_soon(self, segment: Segment) -> None:
-        segment.extend_at = _NEVER
+        segment.space.pause_extending()
         if not segment.durable or not self._state.config.preallocate_bytes:
             return
         if not self._extending:
@@ -212,17 +211,17 @@ class LogJobs:
         if segment.state is not SegmentState.OPEN or file is None:
             return
         end = (segment.tail.end + ALIGNMENT - 1) & _BLOCK_MASK
-        start = max(segment.allocated_end, end + PREPARE_DISTANCE_BYTES) & _BLOCK_MASK
+        start = max(segment.space.allocated_end, end + PREPARE_DISTANCE_BYTES) & _BLOCK_MASK
         step = min(config.preallocate_bytes, max(start, PREALLOCATE_BYTES_MIN))
         stop = min(start + step, config.segment_bytes) & _BLOCK_MASK
         if stop <= start:
             return
         # What is prepared may be overwritten with zeros: no write may go there meanwhile.
-        segment.wait_position = start
+        segment.space.hold_writes(start)
         try:
             await self._preallocate(segment, file, start, stop - start)
         finally:
-            segment.wait_position = _NEVER
+            segment.space.hold_writes()
             self._kick()
 
     async def _preallocate(self, segment: Segment, file: File, start: int, length: int) -> None:
@@ -236,13 +235,10 @@ class LogJobs:
                 raise
             log.warning("Could not preallocate space file=%s error=%s", file.path, error)
             return
-        segment.allocated_end = start + length
-        segment.extend_at = segment.allocated_end - length // 2
-        segment.zeroed_end = start
-        segment.zero_at = -1 if file.direct else _NEVER
+        segment.space.note_allocated(start, length, zeroes=file.direct)
 
     def _zero_soon(self, segment: Segment) -> None:
-        segment.zero_at = _NEVER
+        segment.space.pause_zeroing()
         self._spawn("zero", partial(self._zero, segment))
 
     async def _zero(self, segment: Segment) -> None:
@@ -254,8 +250,10 @@ class LogJobs:
         if segment.state is not SegmentState.OPEN or file is None:
             return
         end = (segment.tail.end + ALIGNMENT - 1) & _BLOCK_MASK
-        start = max(segment.zeroed_end, end + PREPARE_DISTANCE_BYTES)
-        stop = min(start + min(max(end, ZERO_BYTES_MIN), ZERO_BYTES_MAX), segment.allocated_end)
+        start = max(segment.space.zeroed_end, end + PREPARE_DISTANCE_BYTES)
+        stop = min(
+            start + min(max(end, ZERO_BYTES_MIN), ZERO_BYTES_MAX), segment.space.allocated_end
+        )
         if stop <= start:
             return
         future: asyncio.Future[OSError | None] = self._state.services.loop.create_future()
@@ -264,16 +262,15 @@ class LogJobs:
             if not future.done():
                 future.set_result(error)
 
-        segment.wait_position = start
+        segment.space.hold_writes(start)
         try:
             zero_ahead(self._state.services.engine, file, start, stop - start, done)
             error = await self._state.answer(future)
         finally:
-            segment.wait_position = _NEVER
+            segment.space.hold_writes()
             self._kick()
         if error is None:
-            segment.zeroed_end = stop
-            segment.zero_at = stop - (stop - start) // 2 - PREPARE_DISTANCE_BYTES
+            segment.space.note_zeroed(stop, stop - (stop - start) // 2 - PREPARE_DISTANCE_BYTES)
         elif error.errno not in NO_SPACE:
             raise error
 
@@ -340,8 +337,7 @@ class LogJobs:
         self._on_synced(segment, position, offset)
 
     def _on_synced(self, segment: Segment, position: int, offset: int) -> None:
-        segment.flushed_position = max(segment.flushed_position, position)
-        segment.index.mark(segment.flushed_position)
+        segment.note_flushed(position)
         self._settle(segment, segment.flushed_position)
         state = self._state
         if offset > state.flushed_offset and state.failed is None:
@@ -358,8 +354,7 @@ class LogJobs:
         if segment.state is not SegmentState.OPEN or segment is self._state.active:
             return
         await self.finish(segment)
-        segment.state = SegmentState.SEALED
-        segment.forget_recent_entries()
+        segment.seal()
         state = self._state
         state.services.open_segments.add(segment, partial(self.unused.close_soon, segment))
         state.on_sealed(segment)

@@ -22,10 +22,12 @@ from dataclasses import dataclass, field
 
 from dlog.errors import KafkaStorageError
 from dlog.types import LeaderEpoch, Offset
+from dlogd.storage.io import checkpoint_files
+from dlogd.storage.io.checkpoint_files import MalformedFileError
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.io.io_engine import ALIGNMENT
 from dlogd.storage.log.log_config import FLUSH_BYTES_MAX, LogConfig
-from dlogd.storage.segment import checkpoint_files, leader_epochs
+from dlogd.storage.segment import leader_epochs
 from dlogd.storage.segment.batch_scan import (
     WINDOW_BYTES,
     Window,
@@ -35,9 +37,8 @@ from dlogd.storage.segment.batch_scan import (
     iter_headers,
     may_be_one_write,
 )
-from dlogd.storage.segment.checkpoint_files import MalformedFileError
 from dlogd.storage.segment.leader_epochs import EpochHistory, EpochStart
-from dlogd.storage.segment.segment import LOG, SUFFIXES, TDX, file_name, parse_name
+from dlogd.storage.segment.segment_names import LOG, SUFFIXES, TDX, file_name, parse_name
 from dlogd.storage.segment.segment_recovery import Examined, examine, quick_look
 
 log = logging.getLogger(__name__)

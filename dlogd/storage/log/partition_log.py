@@ -23,7 +23,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import LeaderEpoch, Offset, TopicId, TopicPartition
-from dlogd.storage.io.files import Directory
+from dlogd.storage.io.files import Directory, close_files
 from dlogd.storage.log.flusher import Flusher
 from dlogd.storage.log.header_replay import headers_from
 from dlogd.storage.log.log_config import FLUSH_BYTES_MAX, LogConfig
@@ -35,7 +35,7 @@ from dlogd.storage.log.recovered_state import adopt
 from dlogd.storage.log.timestamp_lookup import TimestampOffset, TimestampSearch
 from dlogd.storage.log.truncation import Truncation
 from dlogd.storage.segment.offset_index import RELATIVE_OFFSET_MAX
-from dlogd.storage.segment.segment import Segment, SegmentState, close_files
+from dlogd.storage.segment.segment import Segment
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class PartitionLog(LogState):
             await self._flusher.freeze()
             segment = self.active
             try:
-                if segment.prepared or segment.allocated_end > segment.tail.end:
+                if segment.prepared or segment.space.allocated_end > segment.tail.end:
                     await self._maintenance.finish(segment)
             except OSError as error:
                 self.fail(error)
@@ -203,7 +203,7 @@ class PartitionLog(LogState):
         """
         await self.close(clean=False)
         for segment in self.segments:
-            segment.state = SegmentState.DROPPED
+            segment.drop()
 
     # -- appending
 
@@ -239,9 +239,9 @@ class PartitionLog(LogState):
         if position - segment.indexed_position >= self._interval_bytes:
             segment.add_entry(base_offset, position, position + size)
         if timestamp_ms > segment.max_timestamp_ms:
-            segment.max_timestamp_ms = timestamp_ms
+            segment.set_newest(timestamp_ms)
         if 0 < fields[header.ATTRIBUTES] & CLAIMS_MASK < LOG_APPEND_TIME_BIT:
-            segment.known_times.is_claimed = True
+            segment.known_times.claim()
         if leader_epoch != self.last_epoch:
             self._begin_epoch(leader_epoch, base_offset)
         if not segment.prepared:
@@ -267,7 +267,7 @@ class PartitionLog(LogState):
             )
         offset = self.append(batch, fields, leader_epoch=LeaderEpoch(fields[header.LEADER_EPOCH]))
         if not fields[header.ATTRIBUTES] & LOG_APPEND_TIME_BIT:
-            self.active.known_times.is_claimed = True  # an older version may have led
+            self.active.known_times.claim()  # an older version may have led
         return offset
 
     def when_writable(self, callback: Callable[[], None]) -> None:
@@ -306,9 +306,9 @@ class PartitionLog(LogState):
         old = self.active
         if not old.tail.end or not self.is_working or self.cut_ceiling is not None:
             return
-        old.end_offset = self.log_end_offset
+        old.end_at(self.log_end_offset)
         segment = self.begin_segment(self.log_end_offset)
-        segment.bytes_expected = old.tail.end
+        segment.expect(old.tail.end)
         self._flusher.pending.append(segment)
         self._maintenance.create_soon(segment)
         self._metrics.segments_rolled_total += 1

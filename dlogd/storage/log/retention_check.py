@@ -9,7 +9,8 @@ from functools import partial
 
 from dlogd.storage.log.log_state import LogState
 from dlogd.storage.log.timestamp_learner import TimestampLearner
-from dlogd.storage.segment.segment import Segment, file_name
+from dlogd.storage.segment.segment import Segment
+from dlogd.storage.segment.segment_names import file_name
 
 
 async def learn_due(state: LogState, learner: TimestampLearner, oldest_kept_ms: int) -> bool:
@@ -46,7 +47,7 @@ async def _is_idle(state: LogState, segment: Segment, oldest_kept_ms: int) -> bo
     """Return whether the segment was written last before `oldest_kept_ms`, by the wall clock."""
     known, end_position = segment.known_times, segment.tail.end
     if known.written_end != end_position:
-        known.written_end, known.written_ms = end_position, -1
+        known.note_write(end_position)
         if segment is state.active:
             return False  # Its file is asked at the next check, if nothing was appended till then.
     if known.written_ms < 0:
@@ -54,5 +55,5 @@ async def _is_idle(state: LogState, segment: Segment, oldest_kept_ms: int) -> bo
         written_ms = await state.services.engine.run(ask)
         if known.written_end != segment.tail.end:
             return False
-        known.written_ms = written_ms
+        known.note_write(end_position, written_ms)
     return known.written_ms < oldest_kept_ms

@@ -9,10 +9,12 @@ from typing import TypeVar
 
 from dlog.errors import KafkaStorageError
 from dlogd.storage.io.errnos import NO_SPACE
+from dlogd.storage.io.files import close_files
 from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_state import LogState
 from dlogd.storage.segment.index_files import BadEntriesError
-from dlogd.storage.segment.segment import OpenedSegment, Segment, SegmentState, close_files
+from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_indexes import OpenedSegment
 
 T = TypeVar("T")
 
@@ -65,12 +67,11 @@ class SegmentOpener:
         if opened is None:
             return
         is_needed = segment.state is SegmentState.SEALED and segment.file is None
-        if not is_needed or state.closed or not opened.fits(segment):
+        if not is_needed or state.closed or not opened.fits(segment.indexes):
             # Somebody else was faster, or the segment was cut or dropped.
             await state.services.engine.run(partial(close_files, opened.files))
             return
-        segment.file = opened.file
-        segment.attach_indexes(opened.indexes)
+        segment.attach(opened)
         state.services.open_segments.add(
             segment, partial(self._maintenance.unused.close_soon, segment)
         )

@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from dlog.errors import KafkaStorageError, WireError
+from dlogd.storage.io.checkpoint_files import TEMPORARY, remove_file
 from dlogd.storage.io.errnos import SHORTAGES
 from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_reader import LogReader
@@ -27,10 +28,10 @@ from dlogd.storage.log.log_state import LogState
 from dlogd.storage.log.segment_opener import guarded
 from dlogd.storage.segment import time_index
 from dlogd.storage.segment.batch_times import Looked, Marking, look
-from dlogd.storage.segment.checkpoint_files import TEMPORARY, remove_file
 from dlogd.storage.segment.index_files import load_entries, replace_entries
 from dlogd.storage.segment.record_timestamps import INTERVAL_BYTES, TrueTimes
-from dlogd.storage.segment.segment import TDX, Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_names import TDX, file_name
 from dlogd.storage.segment.sparse_index import EntryHeader, OpenedEntries
 
 log = logging.getLogger(__name__)
@@ -118,8 +119,9 @@ class TimestampLearner:
     async def _learn_open(self, segment: Segment, until_ms: int | None, owner: str) -> None:
         known = segment.known_times
         if known.learned is None:
-            known.learned = TrueTimes(segment.base_offset)
+            known.learn(TrueTimes(segment.base_offset))
         times = known.learned
+        assert times is not None
         end_position, cut_count = segment.tail.end, segment.cut_count
         await self._reader.open(segment)
         read = partial(self._reader.bytes_of, segment)
@@ -147,7 +149,7 @@ class TimestampLearner:
                 read = partial(self._read_closed, segment)
                 await self._step(segment, times, segment.tail.end, cut_count, read, owner)
             if not await self._remember(segment, times, offsets, cut_count):
-                segment.known_times.learned = times.thinned()
+                segment.known_times.learn(times.thinned())
         finally:
             segment.release()
 
@@ -164,7 +166,7 @@ class TimestampLearner:
         self, segment: Segment, times: TrueTimes, offsets: "array[int]", cut_count: int
     ) -> bool:
         """Replace the time index by what was learned; False where that is not to be, or full."""
-        state, known = self._state, segment.known_times
+        state = self._state
         entries = await state.services.engine.run(partial(times.entries, offsets))
         shortage = self._maintenance.shortage
         if entries is None or times.is_damaged or not await shortage.lock_unless_short():
@@ -182,9 +184,7 @@ class TimestampLearner:
                     return False
                 raise state.fail_read(error) from error
             old = segment.times.detach()
-            segment.times.attach(opened)
-            segment.max_timestamp_ms = times.newest_ms
-            known.is_true, known.is_decoded, known.learned = True, times.is_whole, None
+            segment.remember_times(opened, times.newest_ms, is_decoded=times.is_whole)
         finally:
             self._maintenance.lock.release()
         if old is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import Offset
+from dlogd.storage.io import checkpoint_files
 from dlogd.storage.io.emergency_space import EmergencySpace
 from dlogd.storage.io.errnos import NO_SPACE
 from dlogd.storage.io.files import Directory, File
@@ -20,8 +21,8 @@ from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_reader import LogReader
 from dlogd.storage.log.log_recovery import LOG_START, encode_log_start
 from dlogd.storage.log.log_state import LogState
-from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.segment import SUFFIXES, Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_names import SUFFIXES, file_name
 from dlogd.storage.segment.time_index import NO_TIMESTAMP
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]
@@ -112,8 +113,7 @@ class Truncation:
         await self._drop_behind(segment)
         file = await self._reopen(segment)
         await self._maintenance.shortage.do(partial(segment.cut_indexes, position, offset))
-        indexes = [index.file for index in segment.indexes]
-        await self._blocking(partial(_sync_all, indexes))
+        await self._blocking(partial(_sync_all, segment.indexes.files))
         prefix = await state.services.engine.run(partial(_cut_file, file, position))
         if state.epochs.truncate_to(Offset(offset)):
             self._maintenance.note_epoch()
@@ -125,14 +125,12 @@ class Truncation:
         """Make a segment writable again, under the present flush policy: all it has is durable."""
         state = self._state
         # Before the head of its index is written again.
-        segment.known_times.is_true, segment.known_times.is_claimed = False, True
-        segment.durable, segment.direct = state.config.durable, state.config.direct_writes
+        segment.doubt_times(state.config.durable, state.config.direct_writes)
         if segment.state is SegmentState.SEALED:
             opened = await self._maintenance.shortage.run(segment.open_file)
             state.services.open_segments.discard(segment)
             self._maintenance.unused.replace(segment, opened)
-            segment.state = SegmentState.OPEN
-            segment.allocated_end = segment.tail.end
+            segment.reopen()
         await self._maintenance.open_indexes(segment, writable=True)
         # For indexes that were open.
         keep_policy = partial(segment.set_policy, segment.durable, segment.direct)
@@ -147,15 +145,9 @@ class Truncation:
         # The time index knows the largest timestamp only up to its last entry.
         last = segment.times.entry(segment.times.count - 1) if segment.times.count else None
         newest = last[0] if last is not None else -1
-        segment.tail.reset(position, prefix)
-        segment.written_position = segment.flushed_position = position
-        segment.written_offset = offset
-        segment.allocated_end = min(segment.allocated_end, position)
-        segment.extend_at = position
-        segment.zero_at = 1 << 62
-        segment.prepared = True
+        segment.cut_to(position, offset, prefix)
         behind = await self._reader.newest_before(segment, offset, position)
-        segment.max_timestamp_ms = max(newest, behind)
+        segment.set_newest(max(newest, behind))
         if not position:
             segment.begin_age(NO_TIMESTAMP, state.config.segment_ms)
         state.active = segment
@@ -201,8 +193,7 @@ class Truncation:
         self._maintenance.note_epoch()
         await self._maintenance.save_epochs()
         segment = state.begin_segment(offset)
-        segment.file = await self._maintenance.shortage.run(segment.create_file)
-        segment.state = SegmentState.OPEN
+        segment.open_with(await self._maintenance.shortage.run(segment.create_file))
         state.restart_at(offset)
         self._flusher.pending.clear()
         self._flusher.pending.append(segment)
@@ -299,7 +290,7 @@ class Truncation:
 
     async def _drop(self, segment: Segment, run: Run) -> None:
         """Remove a segment's files; who reads it may go on."""
-        segment.state = SegmentState.DROPPED
+        segment.drop()
         self._state.services.open_segments.discard(segment)
         segment.tail.forget_all()
         await run(partial(remove_segment, segment.directory, segment.base_offset))
@@ -326,10 +317,9 @@ def _save_with(spare: EmergencySpace | None, save: Callable[[], None]) -> None:
         save()
 
 
-def _sync_all(files: list[File | None]) -> None:
+def _sync_all(files: list[File]) -> None:
     for file in files:
-        if file is not None:
-            file.sync()
+        file.sync()
 
 
 def _cut_file(file: File, position: int) -> bytes:

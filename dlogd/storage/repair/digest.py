@@ -19,7 +19,8 @@ from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log.segment_opener import guarded
 from dlogd.storage.repair.scrubber import PIECE_BYTES
 from dlogd.storage.segment.batch_scan import next_good
-from dlogd.storage.segment.segment import Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from dlogd.storage.segment.segment_verifier import SegmentVerifier
 
 STEP = 10_000

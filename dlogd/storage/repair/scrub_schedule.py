@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.checkpoint_files import MalformedFileError
+from dlogd.storage.io import checkpoint_files
+from dlogd.storage.io.checkpoint_files import MalformedFileError
 
 KIND = "scrub"
 LINES_MAX = 8

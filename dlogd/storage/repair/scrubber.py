@@ -21,6 +21,8 @@ from typing import Any
 from dlog.batch.header import HEADER_BYTES
 from dlogd.storage.directory.data_directory import parse_log_name
 from dlogd.storage.directory.log_directory import LogDirectory, StorageSettings
+from dlogd.storage.io import checkpoint_files
+from dlogd.storage.io.checkpoint_files import MalformedFileError
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.io.io_engine import ALIGNMENT, ReadBuffer
 from dlogd.storage.log.log_state import LogServices
@@ -35,10 +37,9 @@ from dlogd.storage.repair.scrub_schedule import (
     encode,
     next_place,
 )
-from dlogd.storage.segment import checkpoint_files
 from dlogd.storage.segment.batch_scan import next_good
-from dlogd.storage.segment.checkpoint_files import MalformedFileError
-from dlogd.storage.segment.segment import Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from dlogd.storage.segment.segment_verifier import SegmentVerifier
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ from dlogd.storage.io.files import Directory
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log.segment_opener import guarded
 from dlogd.storage.segment.bad_ranges import BadRange
-from dlogd.storage.segment.segment import Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from dlogd.storage.segment.segment_verifier import SegmentVerifier
 
 

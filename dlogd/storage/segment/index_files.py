@@ -7,8 +7,8 @@ import struct
 from dataclasses import dataclass
 
 from dlog.rows import unpack_rows
+from dlogd.storage.io.checkpoint_files import replace_file
 from dlogd.storage.io.files import Directory, File
-from dlogd.storage.segment.checkpoint_files import replace_file
 from dlogd.storage.segment.index_checksum import ENTRY_BYTES, IndexChecksum
 from dlogd.storage.segment.sparse_index import (
     HEADER_BYTES,

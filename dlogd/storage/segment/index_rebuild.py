@@ -17,7 +17,8 @@ from dlogd.storage.segment.batch_scan import (
     plausible_head,
     scan,
 )
-from dlogd.storage.segment.segment import Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from dlogd.storage.segment.segment_recovery import Examined, Visitor
 
 CANDIDATES_MAX = 8
@@ -70,11 +71,7 @@ def known_of(segment: Segment) -> Known:
 
 def take_over(segment: Segment, made: Reindexed) -> None:
     """Let the segment, whose indexes are still not open, know of the new ones."""
-    segment.replace_settled((made.index_count, made.times_count))
-    if segment.state is not SegmentState.OPEN:
-        segment.max_timestamp_ms = made.max_timestamp_ms
-    known = segment.known_times  # The new entries are made of heads.
-    known.is_claimed, known.is_true = known.is_claimed or known.is_true, False
+    segment.rebuild_indexes((made.index_count, made.times_count), made.max_timestamp_ms)
 
 
 def reindex(known: Known, interval_bytes: int) -> Reindexed:

@@ -2,7 +2,7 @@
 
     leader-epochs       one line `<leader epoch> <start offset>` per epoch; both ascend
 
-The envelope is `dlogd.storage.segment.checkpoint_files`'s; docs/formats/leader-epochs.md. Pure; the
+The envelope is `dlogd.storage.io.checkpoint_files`'s; docs/formats/leader-epochs.md. Pure; the
 log installs the bytes. The file may lag: an index entry beyond the first batch of an epoch is
 settled only when the file has that epoch, so recovery finds what is missing in the part of the log
 that it scans.
@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from dlog.errors import KafkaStorageError
 from dlog.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
-from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.checkpoint_files import MalformedFileError
+from dlogd.storage.io import checkpoint_files
+from dlogd.storage.io.checkpoint_files import MalformedFileError
 
 FILE_NAME = "leader-epochs"
 KIND = "leader-epochs"

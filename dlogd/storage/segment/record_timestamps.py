@@ -157,10 +157,43 @@ class KnownTimes:
         if self.learned is not None:
             self.learned.cut(position)
 
+    def adopt(self, *, is_true: bool, is_decoded: bool, has_batches: bool) -> None:
+        """Begin with what recovery found in the time index."""
+        self.is_true, self.is_decoded = is_true, is_decoded
+        self.is_claimed = has_batches and not is_true
+
+    def claim(self) -> None:
+        """A batch was appended whose head may lie."""
+        self.is_claimed = True
+
+    def doubt(self) -> None:
+        """The time index is made of heads, or will be written again."""
+        self.is_true, self.is_claimed = False, True
+
+    def rebuild(self) -> None:
+        """The time index was made again, of heads."""
+        self.is_claimed, self.is_true = self.is_claimed or self.is_true, False
+
+    def learn(self, learned: TrueTimes) -> None:
+        """Remember in memory what is known of the records."""
+        self.learned = learned
+
+    def remember(self, *, is_decoded: bool) -> None:
+        """The time index is made of the records now."""
+        self.is_true, self.is_decoded, self.learned = True, is_decoded, None
+
+    def close(self) -> None:
+        """The segment ends: its time index is true if no head could lie."""
+        self.is_true = self.is_true or not self.is_claimed
+
     def reopen(self) -> None:
         """The segment, which was finished when the log was closed, will be appended to."""
         self.is_claimed = self.is_claimed or not self.is_decoded
         self.is_true, self.is_decoded = False, True
+
+    def note_write(self, end_position: int, written_ms: int = NO_TIMESTAMP) -> None:
+        """The file, which ends at `end_position`, was last written then; or nobody has asked."""
+        self.written_end, self.written_ms = end_position, written_ms
 
     def forget(self) -> None:
         """Bytes of the segment were changed in their place."""

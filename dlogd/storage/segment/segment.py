@@ -10,42 +10,21 @@ is sealed ends with its last batch. What decides (flush, roll, delete) is elsewh
 """
 
 import enum
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dlogd.storage.io.append_memory import AppendMemory
 from dlogd.storage.io.files import Directory, File
-from dlogd.storage.segment import offset_index, time_index
-from dlogd.storage.segment.index_files import BadEntriesError, finish_entries, open_entries
-from dlogd.storage.segment.offset_index import OffsetIndex
+from dlogd.storage.segment.index_files import BadEntriesError
 from dlogd.storage.segment.record_timestamps import KnownTimes
+from dlogd.storage.segment.segment_indexes import OpenedSegment, SegmentIndexes, headers_of
+from dlogd.storage.segment.segment_names import file_name
+from dlogd.storage.segment.segment_space import NEVER, SegmentSpace
 from dlogd.storage.segment.sparse_index import EntryHeader, OpenedEntries
 from dlogd.storage.segment.tail_buffer import TailBuffer
-from dlogd.storage.segment.time_index import NO_TIMESTAMP, TimeIndex
+from dlogd.storage.segment.time_index import NO_TIMESTAMP
 
-LOG = ".log"
-INDEX_KINDS = (offset_index.KIND, time_index.KIND)
-"""Each segment has one index of each, in this order."""
-IDX, TDX = [kind.suffix for kind in INDEX_KINDS]
-SUFFIXES = (IDX, TDX, LOG)
-"""Of all files of a segment, in the order in which they are removed."""
-SEGMENT_NAME = re.compile(rf"(\d{{20}})({'|'.join(map(re.escape, SUFFIXES))})")
-
-
-def file_name(base_offset: int, suffix: str = LOG) -> str:
-    """Return the name of a segment's file."""
-    return f"{base_offset:020d}{suffix}"
-
-
-def parse_name(name: str) -> tuple[int, str] | None:
-    """Return (base offset, suffix) of a segment's file, None for any other name."""
-    found = SEGMENT_NAME.fullmatch(name)
-    return (int(found[1]), found[2]) if found else None
-
-
-NEVER_MS = 1 << 62
+NEVER_MS = NEVER
 """For `roll_at_ms`: the age of the segment is unknown, or it has none."""
 
 
@@ -58,35 +37,30 @@ class SegmentState(enum.Enum):
     DROPPED = 4  # its files are gone; who holds it may still read
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSegment:
-    """The files of a segment that was opened for reading."""
+class FoundSegment(Protocol):
+    """What recovery found of a segment: `dlogd.storage.segment.segment_recovery.Examined`."""
 
-    file: File
-    indexes: tuple[OpenedEntries, ...]
-
-    def fits(self, segment: "Segment") -> bool:
-        """Return whether the indexes are still those of the segment: it may have been cut."""
-        counts = [opened.entries.total for opened in self.indexes]
-        return counts == [index.settled for index in segment.indexes]
-
-    @property
-    def files(self) -> list[File]:
-        """All open files."""
-        return [self.file, *[opened.file for opened in self.indexes]]
+    durable: bool
+    end_offset: int
+    end_position: int
+    has_true_times: bool
+    index_count: int
+    indexed_position: int
+    is_decoded: bool
+    max_timestamp_ms: int
+    times_count: int
 
 
 class Segment:
     """A segment as the log, readers and senders see it.
 
-    Invariant: flushed_position <= written_position <= tail.end.
+    Invariant: flushed_position <= written_position <= tail.end. Its fields are assigned here alone.
     Owner: the event loop's thread. A reader that lets control return to the loop holds it by
     `acquire` / `release`; its file then stays open and readable even when the segment is dropped.
     """
 
     __slots__ = (
         "_references",
-        "allocated_end",
         "base_offset",
         "bytes_expected",
         "cut_count",
@@ -94,7 +68,6 @@ class Segment:
         "directory",
         "durable",
         "end_offset",
-        "extend_at",
         "file",
         "first_timestamp_ms",
         "flushed_position",
@@ -107,14 +80,12 @@ class Segment:
         "on_unused",
         "prepared",
         "roll_at_ms",
+        "space",
         "state",
         "tail",
         "times",
-        "wait_position",
         "written_offset",
         "written_position",
-        "zero_at",
-        "zeroed_end",
     )
 
     def __init__(
@@ -135,21 +106,13 @@ class Segment:
         self.state = SegmentState.CREATING
         self.file: File | None = None
         self.tail = TailBuffer(memory, end, prefix)
-        self.adopt_entries(0, 0)
+        self._set_indexes(SegmentIndexes(base_offset))
         self.end_offset = base_offset  # of a closed segment; the log knows the active one's
         self.written_position = end
         self.written_offset = base_offset
         self.flushed_position = end
-        self.allocated_end = 0
+        self.space = SegmentSpace()
         self.bytes_expected = 0
-        # More space is prepared when writes have passed this position.
-        self.extend_at = 1 << 62
-        # Of what is allocated, this much has been overwritten with zeros; more is when writes
-        # have passed `zero_at`.
-        self.zeroed_end = 0
-        self.zero_at = 1 << 62
-        # Writes must stay below: space beyond is being preallocated and zeroed at the moment.
-        self.wait_position = 1 << 62
         self.prepared = False
         self.indexed_position = 0
         # By the heads of the batches, which may lie, unless `known_times` says otherwise.
@@ -159,7 +122,7 @@ class Segment:
         self.first_timestamp_ms = NO_TIMESTAMP
         self.roll_at_ms = NEVER_MS
         # What streams the segment to a reader tells here that the file could not be read.
-        self.on_read_error: Callable[[OSError], object] = _ignore
+        self.on_read_error: Callable[[OSError], object] = lambda _: None
         self.on_unused: Callable[[Segment], None] | None = None
         # How often bytes were cut off: others may stand where they stood.
         self.cut_count = 0
@@ -214,7 +177,11 @@ class Segment:
         """
         return self.tail.memory_view(position, length_max)
 
-    # -- indexes
+    # -- appends
+
+    def expect(self, bytes_expected: int) -> None:
+        """The segment will be about that long."""
+        self.bytes_expected = bytes_expected
 
     def add_entry(self, offset: int, position: int, end: int) -> None:
         """Index the batch that begins at `position` with `offset` and ends at `end`.
@@ -226,16 +193,107 @@ class Segment:
         self.times.add(self.max_timestamp_ms, relative, end)
         self.indexed_position = position
 
-    def adopt_entries(self, index_count: int, times_count: int) -> None:
-        """Begin with what recovery found in the index files."""
-        self.index = OffsetIndex(self.base_offset, index_count)
-        self.times = TimeIndex(self.base_offset, times_count)
-        self.indexes = (self.index, self.times)
+    def set_newest(self, timestamp_ms: int) -> None:
+        """The heads of the batches have this largest timestamp."""
+        self.max_timestamp_ms = timestamp_ms
 
-    def settle(self, position: int) -> None:
-        """Everything below `position` is on stable storage: let index entries reach their files."""
-        for index in self.indexes:
-            index.settle(position)
+    def note_written(self, position: int, offset: int) -> None:
+        """The file has everything up to here; on stable storage if the segment is durable."""
+        self.written_position, self.written_offset = position, offset
+        if self.durable:
+            self.flushed_position = position
+
+    def note_flushed(self, position: int) -> None:
+        """Everything below `position` is on stable storage."""
+        self.flushed_position = max(self.flushed_position, position)
+        self.index.mark(self.flushed_position)
+
+    # -- life
+
+    def prepare(self) -> None:
+        """The indexes are being opened."""
+        self.prepared = True
+
+    def open_with(self, file: File) -> None:
+        """Use a file to be written."""
+        self.file, self.state = file, SegmentState.OPEN
+
+    def replace_file(self, file: File) -> None:
+        """Use another file; the one before it was detached."""
+        self.file = file
+
+    def attach(self, opened: OpenedSegment) -> None:
+        """Use the files that `open_for_reading` brought."""
+        self.file = opened.file
+        self.indexes.attach(opened.indexes)
+
+    def end_at(self, offset: int) -> None:
+        """Another segment begins at `offset`."""
+        self.end_offset = offset
+
+    def seal(self) -> None:
+        """The files are finished."""
+        self.state = SegmentState.SEALED
+        self.indexes.forget_recent()
+
+    def drop(self) -> None:
+        """The files are being removed."""
+        self.state = SegmentState.DROPPED
+
+    def reopen(self) -> None:
+        """The segment, which was sealed, is written again; its files were replaced."""
+        self.state = SegmentState.OPEN
+        self.space.adopt(self.tail.end)
+
+    def adopt(self, found: "FoundSegment") -> None:
+        """Begin with what recovery found; everything is on stable storage."""
+        self.durable, self.state = found.durable, SegmentState.SEALED
+        self._set_indexes(SegmentIndexes(self.base_offset, found.index_count, found.times_count))
+        self.indexed_position = found.indexed_position
+        self.end_offset = self.written_offset = found.end_offset
+        self.max_timestamp_ms = found.max_timestamp_ms
+        has_batches = found.end_position > 0
+        self.known_times.adopt(
+            is_true=found.has_true_times, is_decoded=found.is_decoded, has_batches=has_batches
+        )
+
+    def adopt_active(self, file: File, size: int, *, durable: bool) -> None:
+        """Go on as the active segment after `adopt`; the file has `size` bytes."""
+        self.open_with(file)
+        self.known_times.reopen()
+        self.durable = durable
+        self.space.adopt(size)
+
+    def set_policy(self, durable: bool, direct: bool) -> None:
+        """Change how the segment is written; all that it holds must be on stable storage.
+
+        That it is weak must be on stable storage before a later segment has data: a power cut may
+        take the pages of this one only, which would be damage under the policy `always`.
+        """
+        self.durable, self.direct = durable, direct
+        if self.index.is_open:
+            self.indexes.set_headers(self.headers())
+
+    def doubt_times(self, durable: bool, direct: bool) -> None:
+        """The segment will be written again under this policy; its files still say otherwise."""
+        self.known_times.doubt()
+        self.durable, self.direct = durable, direct
+
+    def cut_to(self, position: int, offset: int, prefix: bytes) -> None:
+        """End at `position` with `offset` as the active segment; the file was cut already.
+
+        `prefix` is the last partial block before `position`. Indexes are cut by `cut_indexes`.
+        """
+        self.tail.reset(position, prefix)
+        self.written_position = self.flushed_position = position
+        self.written_offset = offset
+        self.space.cut(position)
+        self.prepared = True
+
+    # -- indexes
+
+    def _set_indexes(self, indexes: SegmentIndexes) -> None:
+        self.indexes, self.index, self.times = indexes, indexes.offsets, indexes.times
 
     @property
     def is_indexed(self) -> bool:
@@ -246,75 +304,37 @@ class Segment:
         """Forget entries of batches at or beyond `position` (which begin at `offset` or later)."""
         self.cut_count += 1
         self.known_times.cut(position)
-        for index in self.indexes:
-            count = index.count_before(position, offset)
-            assert count is not None, "an index is open before it is cut"
-            index.cut(count)
+        self.indexes.cut(position, offset)
         last = self.index.floor_position(position)
         self.indexed_position = last[1] if last is not None else 0
         self.index.mark(min(position, self.flushed_position))
 
     def close_indexes(self, end_offset: int) -> list[File]:
         """Add the last time entry, settle all, and return the files. Raises OSError."""
-        relative = end_offset - self.base_offset
-        last = self.times.entry(self.times.count - 1) if self.times.count else (0, 0)
-        assert last is not None, "an index is open before it is closed"
-        if relative > last[1]:
-            self.times.add(self.max_timestamp_ms, relative, self.tail.end)
-        known = self.known_times
-        known.is_true = known.is_true or not known.is_claimed
-        for index in self.indexes:
-            index.settle_all(self.tail.end)
+        self.known_times.close()
+        self.indexes.close(end_offset, self.tail.end, self.max_timestamp_ms)
         self.times.set_header(self.headers()[1])
         self.index.mark(self.tail.end)
-        for index in self.indexes:
-            index.note()
-        files = [index.file for index in self.indexes if index.file is not None]
-        assert len(files) == len(self.indexes), "an index is open before it is closed"
-        return files
+        return self.indexes.note()
 
-    def set_policy(self, durable: bool, direct: bool) -> None:
-        """Change how the segment is written; all that it holds must be on stable storage.
+    def rebuild_indexes(self, counts: Sequence[int], max_timestamp_ms: int) -> None:
+        """The index files, which are not open, were made again from the batches' heads."""
+        self.indexes.replace_settled(counts)
+        if self.state is not SegmentState.OPEN:
+            self.max_timestamp_ms = max_timestamp_ms
+        self.known_times.rebuild()
 
-        That it is weak must be on stable storage before a later segment has data: a power cut may
-        take the pages of this one only, which would be damage under the policy `always`.
-        """
-        self.durable, self.direct = durable, direct
-        if self.index.is_open:
-            for index, header in zip(self.indexes, self.headers(), strict=True):
-                index.set_header(header)
-
-    def attach_indexes(self, opened: Sequence[OpenedEntries]) -> None:
-        """Use the files that `open_indexes` brought."""
-        for index, each in zip(self.indexes, opened, strict=True):
-            index.attach(each)
-
-    def replace_settled(self, counts: Sequence[int]) -> None:
-        """The index files, which are not open, were made again with so many entries each."""
-        for index, count in zip(self.indexes, counts, strict=True):
-            index.replace_settled(count)
-
-    def forget_recent_entries(self) -> None:
-        """Keep in memory only entries that are not in the files."""
-        for index in self.indexes:
-            index.forget_recent()
+    def remember_times(self, opened: OpenedEntries, newest_ms: int, *, is_decoded: bool) -> None:
+        """Use a time index that was made of the records."""
+        self.times.attach(opened)
+        self.max_timestamp_ms = newest_ms
+        self.known_times.remember(is_decoded=is_decoded)
 
     # -- files; these block and are run by the engine
 
     def headers(self) -> tuple[EntryHeader, EntryHeader]:
         """Return what should stand at the head of each index file."""
-        base, durable, mark = self.base_offset, self.durable, self.flushed_position
-        known = self.known_times
-        return (
-            EntryHeader(magic=offset_index.MAGIC, base_offset=base, durable=durable, mark=mark),
-            EntryHeader(
-                magic=time_index.MAGIC,
-                base_offset=base,
-                durable=durable,
-                is_true=known.is_true,
-                is_decoded=known.is_decoded,
-            ),
-        )
+        return headers_of(self.base_offset, self.durable, self.flushed_position, self.known_times)
 
     def create_file(self) -> File:
         """Make the segment's file, so that it is there after a power cut. Blocks."""
@@ -336,17 +356,7 @@ class Segment:
         Raises BadEntriesError when one does not hold what it should:
         `dlogd.storage.segment.index_rebuild` makes all of them again.
         """
-        opened: list[OpenedEntries] = []
-        try:
-            for index, header in zip(self.indexes, self.headers(), strict=True):
-                name, count = file_name(self.base_offset, index.kind.suffix), index.settled
-                opened.append(open_entries(self.directory, name, header, count, writable=writable))
-                if index is self.index and writable and not self.durable:
-                    opened[-1].file.sync()  # before a later segment has data: see `set_policy`
-        except (OSError, BadEntriesError):
-            close_files([each.file for each in opened])
-            raise
-        return tuple(opened)
+        return self.indexes.open_files(self.directory, self.headers(), writable=writable)
 
     def open_for_reading(self) -> OpenedSegment:
         """Open all files of a sealed segment. Blocks."""
@@ -364,25 +374,15 @@ class Segment:
         assert self.file is not None
         self.file.truncate(self.tail.end)
         self.file.sync()
-        for index, file in zip(self.indexes, index_files, strict=True):
-            finish_entries(file, index.settled)
+        self.indexes.finish(index_files)
 
     def detach_files(self) -> list[File]:
         """Return the open files, to be closed by the caller, and forget them."""
-        found = [self.file, *[index.detach() for index in self.indexes]]
+        found = [] if self.file is None else [self.file]
+        found += self.indexes.detach()
         self.file = None
         self.prepared = False
-        return [file for file in found if file is not None]
-
-
-def _ignore(_: OSError) -> None:
-    """Nobody asked to be told."""
-
-
-def close_files(files: list[File]) -> None:
-    """Close all of `files`. Blocks."""
-    for file in files:
-        file.close()
+        return found
 
 
 class SegmentRange(NamedTuple):

@@ -19,7 +19,8 @@ from dlogd.storage.segment.index_files import (
     load_last_entry,
     store_entries,
 )
-from dlogd.storage.segment.segment import INDEX_KINDS, file_name
+from dlogd.storage.segment.segment_indexes import INDEX_KINDS
+from dlogd.storage.segment.segment_names import file_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 
 Entries = list[tuple[int, int]]

@@ -13,7 +13,8 @@ from dlogd.status.http_heads import HttpError
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.repair.digest import Digest, DigestWalk
-from dlogd.storage.segment.segment import SegmentState, file_name
+from dlogd.storage.segment.segment import SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.logs import LogHost, append_waiting, batch_of, run
 from tests.fakes.small_fleet import SmallFleet, tell
 

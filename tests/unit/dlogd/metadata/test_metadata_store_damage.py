@@ -10,7 +10,7 @@ from dlogd.metadata.commands.codec import Command, encode
 from dlogd.metadata.journal_files import JournalFiles, MetadataCorruptError
 from dlogd.metadata.machine import apply
 from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage
-from dlogd.storage.segment.checkpoint_files import METADATA_VERSION
+from dlogd.storage.io.checkpoint_files import METADATA_VERSION
 from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.metadata_host import (
     JOURNAL_0,

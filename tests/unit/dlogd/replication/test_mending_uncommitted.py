@@ -3,7 +3,7 @@
 import pytest
 
 from dlog.client.cluster.partition_calls import ACKS_LEADER, produce
-from dlogd.storage.segment.segment import file_name
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.logs import batch_of
 from tests.fakes.small_fleet import SmallFleet, tell
 

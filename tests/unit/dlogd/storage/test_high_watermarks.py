@@ -12,10 +12,10 @@ from dlog.types import Offset
 from dlogd.config.choices import FlushPolicy
 from dlogd.config.units import DiskReserve
 from dlogd.storage.directory.log_directory import StorageSettings
+from dlogd.storage.io.checkpoint_files import HIGH_WATERMARKS
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log_manager import LogManager
-from dlogd.storage.segment.checkpoint_files import HIGH_WATERMARKS
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import append, run, values_of
 from tests.fakes.manager import CONFIG, NODE, TOPIC_ID, ManagerHost, partition, wanted

@@ -18,9 +18,7 @@ from dlogd.storage.directory.data_directory import (
     log_name,
     parse_log_name,
 )
-from dlogd.storage.io.group_sync import GROUP_MAX, GroupSync
-from dlogd.storage.io.posix import PosixDirectory
-from dlogd.storage.segment.checkpoint_files import (
+from dlogd.storage.io.checkpoint_files import (
     HIGH_WATERMARKS,
     LIFE,
     Identity,
@@ -28,6 +26,8 @@ from dlogd.storage.segment.checkpoint_files import (
     decode_life,
     load_file,
 )
+from dlogd.storage.io.group_sync import GROUP_MAX, GroupSync
+from dlogd.storage.io.posix import PosixDirectory
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied, read_only
 

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from dlog.errors import ConfigError, KafkaStorageError
+from dlogd.storage.io.checkpoint_files import LIFE
 from dlogd.storage.io.errnos import is_disk_failure
 from dlogd.storage.log_manager import LogManager
-from dlogd.storage.segment.checkpoint_files import LIFE
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied, read_only
 from tests.fakes.logs import append, run, run_virtual, settle, values_of

@@ -13,7 +13,7 @@ from dlogd.storage.io.files import File
 from dlogd.storage.io.io_engine import ReadBuffer
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.io.thread_engine import ThreadEngine
-from dlogd.storage.segment.zero_fill import zero_ahead
+from dlogd.storage.io.zero_fill import zero_ahead
 from tests.fakes.engine_calls import BLOCK, AnyEngine, blocks, read, read_bytes, write
 
 Scenario = Callable[[AnyEngine, File], Awaitable[None]]

@@ -290,7 +290,7 @@ def test_a_log_whose_zeros_hang_is_deleted_once_its_disk_is_given_up() -> None:
         config = LogConfig(segment_bytes=1 << 20, preallocate_bytes=1 << 20)
         host, home, disk, _ = await hanging_host(config)
         hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
-        await until(lambda: hanging.active.zeroed_end and not hanging.lock.locked())
+        await until(lambda: hanging.active.space.zeroed_end and not hanging.lock.locked())
         disk.stick()
         hanging._maintenance._zero_soon(hanging.active)
         await until(home.disk.in_flight)

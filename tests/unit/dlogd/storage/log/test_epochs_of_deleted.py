@@ -16,7 +16,7 @@ from dlogd.replication.follower.follower_append import append_as_follower
 from dlogd.replication.partition.partition import Partition
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.leader_epochs import FILE_NAME
-from dlogd.storage.segment.segment import IDX, TDX, file_name
+from dlogd.storage.segment.segment_names import IDX, TDX, file_name
 from tests.fakes.damaged_logs import fill
 from tests.fakes.filled_logs import CONFIG, offsets
 from tests.fakes.front import Front

@@ -9,7 +9,8 @@ from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import InvalidRecordError, KafkaStorageError, RecordTooLargeError
 from dlog.types import LeaderEpoch
 from dlogd.config.choices import DirectIo, FlushPolicy
-from dlogd.storage.segment.segment import SegmentState, file_name
+from dlogd.storage.segment.segment import SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.faults import Latency
 from tests.fakes.filled_logs import BATCH_BYTES, CONFIG, config, opened, quiet
 from tests.fakes.logs import (

@@ -10,7 +10,7 @@ from dlog.errors import CorruptMessageError
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.bad_ranges import KNOWN_REPEATS_MAX
-from dlogd.storage.segment.segment import file_name
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.logs import LogHost, append_waiting, batch_of, run, values_of
 
 CONFIG = LogConfig(segment_bytes=8000, preallocate_bytes=0, index_interval_bytes=1000)

@@ -8,7 +8,8 @@ import pytest
 
 from dlog.errors import KafkaStorageError
 from dlogd.storage.repair.segment_repair import SegmentRepair
-from dlogd.storage.segment.segment import SegmentState, file_name
+from dlogd.storage.segment.segment import SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
 from tests.fakes.filled_logs import config, filled, offsets, unflushed

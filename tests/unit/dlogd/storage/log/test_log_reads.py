@@ -10,7 +10,8 @@ from dlog.batch.records import Record, encode
 from dlog.compression import Codec
 from dlog.errors import OffsetOutOfRangeError
 from dlog.types import LeaderEpoch
-from dlogd.storage.segment.segment import Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.filled_logs import BATCH_BYTES, CONFIG, config, opened, quiet
 from tests.fakes.lies import with_body
 from tests.fakes.logs import (

@@ -10,11 +10,11 @@ import pytest
 
 from dlog.errors import KafkaStorageError
 from dlogd.config.choices import DirectIo
+from dlogd.storage.io.zero_fill import zero_ahead
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.segment.index_files import load_entries
 from dlogd.storage.segment.offset_index import ENTRY
-from dlogd.storage.segment.segment import IDX, file_name
-from dlogd.storage.segment.zero_fill import zero_ahead
+from dlogd.storage.segment.segment_names import IDX, file_name
 from tests.fakes.faults import DiskFault, Latency
 from tests.fakes.logs import (
     TICK_S,
@@ -75,8 +75,8 @@ def test_space_is_taken_in_steps_that_double_and_given_back() -> None:
         for _ in range(3500):
             await append_waiting(plog, b"x" * 1000)
             await asyncio.sleep(TICK_S)
-            if not steps or plog.segments[0].allocated_end != steps[-1]:
-                steps.append(plog.segments[0].allocated_end)
+            if not steps or plog.segments[0].space.allocated_end != steps[-1]:
+                steps.append(plog.segments[0].space.allocated_end)
         steps = [step for step in steps if step]
         assert (1 << 20) <= steps[0] < (1 << 20) + 65536, "the first is small"
         assert steps[1] - steps[0] == 1 << 20

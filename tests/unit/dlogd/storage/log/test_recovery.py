@@ -9,12 +9,12 @@ import pytest
 
 from dlog.batch.header import HEADER_BYTES, patch
 from dlog.errors import KafkaStorageError
+from dlogd.storage.io.checkpoint_files import replace_file
 from dlogd.storage.log import flusher, log_recovery, partition_log
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_recovery import LOG_START, encode_log_start, recover
 from dlogd.storage.segment.batch_scan import WINDOW_BYTES
-from dlogd.storage.segment.checkpoint_files import replace_file
-from dlogd.storage.segment.segment import IDX, TDX, file_name
+from dlogd.storage.segment.segment_names import IDX, TDX, file_name
 from tests.fakes.damaged_logs import (
     LOG_0,
     content,
@@ -68,7 +68,7 @@ def test_a_zero_filled_preallocated_tail_is_neither_data_nor_torn() -> None:
         plog = await host.open()
         assert await offsets(plog) == list(range(20))
         assert plog.size_bytes == end
-        assert plog.active.allocated_end >= 65536
+        assert plog.active.space.allocated_end >= 65536
         await fill(plog, 3)
         assert await offsets(await host.crash()) == list(range(23))
 

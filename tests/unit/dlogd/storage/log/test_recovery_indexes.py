@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlogd.storage.segment.segment import IDX, TDX, file_name
+from dlogd.storage.segment.segment_names import IDX, TDX, file_name
 from dlogd.storage.segment.sparse_index import HEADER_BYTES
 from tests.fakes.damaged_logs import content, filled, overwrite, segments_config, several_segments
 from tests.fakes.filled_logs import CONFIG, offsets

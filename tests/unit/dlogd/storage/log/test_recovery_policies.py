@@ -9,7 +9,7 @@ from dlogd.config.choices import FlushPolicy
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment.segment import file_name
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, values_of
 
 STRONG = LogConfig(

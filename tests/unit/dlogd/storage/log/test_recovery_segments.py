@@ -7,7 +7,7 @@ import pytest
 from dlog.errors import KafkaStorageError
 from dlog.types import LeaderEpoch
 from dlogd.config.choices import FlushPolicy
-from dlogd.storage.segment.segment import IDX, TDX, file_name
+from dlogd.storage.segment.segment_names import IDX, TDX, file_name
 from tests.fakes.damaged_logs import (
     content,
     fill,

@@ -10,7 +10,7 @@ from dlog.compression import Codec
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.repair.segment_repair import SegmentRepair
-from dlogd.storage.segment.segment import file_name
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.lies import append_batch, lying
 from tests.fakes.logs import LogHost, read_batches, run_virtual, settle

@@ -16,7 +16,7 @@ from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment import batch_times, time_index
 from dlogd.storage.segment.index_files import load_entries, store_entries
-from dlogd.storage.segment.segment import TDX, file_name
+from dlogd.storage.segment.segment_names import TDX, file_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 from tests.fakes.lies import append_batch, lying, with_body
 from tests.fakes.logs import LogHost, run_virtual, settle

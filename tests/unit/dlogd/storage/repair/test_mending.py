@@ -7,7 +7,8 @@ import pytest
 from dlog.errors import CorruptMessageError, DlogError, KafkaStorageError
 from dlogd.storage.io.files import Directory
 from dlogd.storage.repair.segment_repair import SegmentRepair
-from dlogd.storage.segment.segment import SegmentState, file_name
+from dlogd.storage.segment.segment import SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.damaged_places import BATCH_BYTES, COUNT, END, FIRST, damaged
 from tests.fakes.logs import batch_of, run, values_in, values_of
 from tests.fakes.small_fleet import SmallFleet, tell

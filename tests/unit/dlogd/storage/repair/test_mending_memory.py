@@ -3,7 +3,8 @@
 import asyncio
 
 from dlogd.storage.repair.segment_repair import SegmentRepair
-from dlogd.storage.segment.segment import SegmentState, file_name
+from dlogd.storage.segment.segment import SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from tests.fakes.damaged_places import BATCH_BYTES, CONFIG, COUNT
 from tests.fakes.logs import LogHost, append_waiting, read_batches, run
 

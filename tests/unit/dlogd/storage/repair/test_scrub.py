@@ -15,7 +15,8 @@ from dlogd.storage.io.files import Directory
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.repair.scrub_schedule import Pace, Round, decode, due_ms, encode, next_place
 from dlogd.storage.repair.scrubber import KIND
-from dlogd.storage.segment.segment import SegmentState, file_name
+from dlogd.storage.segment.segment import SegmentState
+from dlogd.storage.segment.segment_names import file_name
 from dlogd.storage.segment.segment_verifier import SegmentVerifier
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import append_waiting, batch_of, run_virtual, values_of

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.types import NodeId, Offset
-from dlogd.storage.io.posix import PosixDirectory
-from dlogd.storage.segment.checkpoint_files import (
+from dlogd.storage.io.checkpoint_files import (
     HIGH_WATERMARKS,
     IDENTITY,
     LIFE,
@@ -31,6 +30,7 @@ from dlogd.storage.segment.checkpoint_files import (
     replace_file,
     save_life,
 )
+from dlogd.storage.io.posix import PosixDirectory
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied
 

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.types import LeaderEpoch, Offset
-from dlogd.storage.segment import checkpoint_files, leader_epochs
-from dlogd.storage.segment.checkpoint_files import MalformedFileError
+from dlogd.storage.io import checkpoint_files
+from dlogd.storage.io.checkpoint_files import MalformedFileError
+from dlogd.storage.segment import leader_epochs
 from dlogd.storage.segment.leader_epochs import EpochHistory
 
 NONE = (-1, -1)

@@ -14,7 +14,7 @@ from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment import offset_index, time_index
 from dlogd.storage.segment.index_files import load_entries
-from dlogd.storage.segment.segment import IDX, LOG, TDX, file_name
+from dlogd.storage.segment.segment_names import IDX, LOG, TDX, file_name
 from dlogd.storage.segment.sparse_index import EntryHeader
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, values_of
 
