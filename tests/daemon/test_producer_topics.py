@@ -58,7 +58,7 @@ def test_each_topic_has_its_own_default_of_acks(node: Node) -> None:
             sent = [await producer.send(topic, b"") for topic in topics]
             assert [(await each).offset for each in sent] == [-1, 0, 0, -1]
         async with scene.producer(idempotent=True) as producer:
-            with pytest.raises(ValueError, match=f"needs acks, the default of {scene.topic} is"):
+            with pytest.raises(ValueError, match=f"needs acks; the default of {scene.topic} is"):
                 await producer.send(scene.topic, b"")
             await producer.write("all", b"")
         async with scene.producer(acks="all") as producer:
