@@ -182,7 +182,9 @@ def test_files_that_are_elsewhere_are_missed(spark: SparkSession, log: Log, tmp_
         # As on a cluster whose hosts have a folder each: a task's file is on another one.
         next((tmp_path / "a" / "_staging").rglob("*.parquet")).unlink()
 
-    with pytest.raises(DamagedArchiveError, match=r"Batch 0 has 60 records, but only .*share that folder"):
+    with pytest.raises(
+        DamagedArchiveError, match=r"Batch 0 has 60 records, but only .*share that folder"
+    ):
         archive(spark, job_of(log, tmp_path / "a"), Watch("written", 0, lose))
     assert manifests(tmp_path / "a").all() == [] and rows_of_archive(tmp_path / "a") == []
     assert left(tmp_path / "a") == []
