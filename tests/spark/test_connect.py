@@ -17,6 +17,7 @@ from tests.spark.reading import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240
+long_form = pytest.mark.skipif("DLOG_SPARK_LONG" not in os.environ, reason="takes a minute")
 PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; "
 PROGRAM += "runpy.run_module('tests.spark.connect_job', run_name='__main__')"
 
@@ -88,6 +89,7 @@ def test_nothing_on_the_server(topics: Topics, tmp_path: Path) -> None:
     assert "No module named 'dlog'" in told["stream_error"]
 
 
+@long_form
 def test_an_archive_on_the_server(topics: Topics, tmp_path: Path) -> None:
     """What the guide says against the error above, where nothing may be installed."""
     python = bare_python(tmp_path / "bare", "pyarrow", "numpy")
@@ -98,6 +100,7 @@ def test_an_archive_on_the_server(topics: Topics, tmp_path: Path) -> None:
     assert told["found"] == [Counter(range(1000))] * 2
 
 
+@long_form
 def test_what_the_server_lacks_is_said_when_it_is_asked(topics: Topics, tmp_path: Path) -> None:
     python = bare_python(tmp_path / "bare", "numpy")
     told = run(topics, tmp_path, python, "asked", register=True, check=True)
