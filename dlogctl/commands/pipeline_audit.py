@@ -39,7 +39,7 @@ def parse_place(text: str, topic: str | None) -> Place:
         if text == ARCHIVE:
             raise click.UsageError(f"{text} names no folder; valid forms: {FORMS}")
         if topic is None:
-            raise click.UsageError(f"{text}names no topic of the archive; give --topic")
+            raise click.UsageError(f"{text} names no topic of the archive; give --topic")
         return Place(topic, "", text.removeprefix(ARCHIVE))
     name, _, bootstrap = text.partition("@")
     if not name:

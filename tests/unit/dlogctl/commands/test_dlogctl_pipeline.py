@@ -40,8 +40,11 @@ def test_places_of_audits(text: str, topic: str | None, place: Place) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("audit archive:/srv/a", "names no topic of the archive; give --topic"),
-        ("audit archive:/srv/a archive:/srv/b", "names no topic of the archive; give --topic"),
+        ("audit archive:/srv/a", "archive:/srv/a names no topic of the archive; give --topic"),
+        (
+            "audit archive:/srv/a archive:/srv/b",
+            "archive:/srv/a names no topic of the archive; give --topic",
+        ),
         ("audit archive: --topic t", "archive: names no folder; valid forms: TOPIC,"),
         ("audit t archive:", "archive: names no folder"),
         ("audit @h:9092", "'@h:9092' names no topic"),
