@@ -15,7 +15,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
-FOLDERS = ("behaviour", "clients", "cluster", "crash", "daemon", "fuzz", "spark")
+FOLDERS = (
+    "attacks",
+    "behaviour",
+    "clients",
+    "cluster",
+    "crash",
+    "daemon",
+    "fuzz",
+    "spark",
+    "suites",
+)
 FILES_MAX = 3
 
 

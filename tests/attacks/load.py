@@ -14,7 +14,7 @@ from typing import Any
 
 READY_S = 120.0
 """A load stands after this time at the latest."""
-END_S = 20.0
+END_S = 60.0
 SOURCES = 100
 """Addresses of the loopback range that a crowd comes from: no bound per address is the subject."""
 

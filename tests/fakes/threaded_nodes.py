@@ -58,7 +58,7 @@ def nodes() -> Iterator[Nodes]:
     yield made
     made.close()
     names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name.startswith("dlog")], names
+    assert not [name for name in names if name.startswith("dlog-")], names
 
 
 def consumer(nodes: Nodes, **changes: object) -> Consumer:
