@@ -13,29 +13,16 @@ from pathlib import Path
 import pytest
 
 from dlog.batch.records import Record, encode
-from dlog.client.cluster import partition_calls
 from dlog.errors import DlogError
 from tests.crash.clients import Client, directories_online
-from tests.crash.disks import Mounted, mounted_disk
+from tests.crash.disks import Mounted
 from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, wait_until
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("impatient")]
 
 TOPICS = ("a", "b")
 STOP_TIMEOUT_S = 4
 ENDING_S = 5.0
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take an append on a full disk for refused after 2 s, not 6."""
-    monkeypatch.setattr(partition_calls, "ANSWER_SLACK_S", 1.0)
-
-
-@pytest.fixture(params=["ext4", "xfs"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
-    with mounted_disk(tmp_path, str(request.param)) as found:
-        yield found
 
 
 @pytest.fixture

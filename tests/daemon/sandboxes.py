@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,42 @@ from tests.daemon.commands import run as run_in_pipes
 from tests.daemon.process import environment
 
 WAIT_S = 60.0
+
+
+def nodes_of(directory: Path) -> dict[int, dict[str, Any]]:
+    """Return by number what the state file of a sandbox says of each node."""
+    state = json.loads((directory / "sandbox.json").read_text())
+    return {each["node"]: each for each in state["nodes"]}
+
+
+def until(directory: Path, what: Callable[[], bool]) -> None:
+    """Return when something is so; fail with the ends of all logs of the sandbox."""
+    deadline = time.monotonic() + WAIT_S
+    while not what():
+        if time.monotonic() > deadline:
+            logs = sorted(directory.glob("node-*/dlogd.log"))
+            pytest.fail("\n".join(path.read_text()[-2000:] for path in logs))
+        time.sleep(0.05)  # other processes: there is no event to wait for
+
+
+@contextmanager
+def three_nodes(directory: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """Start three nodes, give their process and its line, and stop them in the end."""
+    command = [sys.executable, "-m", "dlogctl", "sandbox", "--dir", str(directory)]
+    process = subprocess.Popen(
+        [*command, "--nodes", "3", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert ready.startswith("ready "), ready
+        yield process, ready
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
 
 
 class Sandbox:
@@ -50,17 +87,11 @@ class Sandbox:
 
     def until(self, what: Callable[[], bool]) -> None:
         """Return when something is so; fail with the ends of all logs."""
-        deadline = time.monotonic() + WAIT_S
-        while not what():
-            if time.monotonic() > deadline:
-                logs = sorted(self.directory.glob("node-*/dlogd.log"))
-                pytest.fail("\n".join(path.read_text()[-2000:] for path in logs))
-            time.sleep(0.1)  # other processes: there is no event to wait for
+        until(self.directory, what)
 
     def pid(self, node: int) -> int:
         """Return the process of a node."""
-        state = json.loads((self.directory / "sandbox.json").read_text())
-        return next(int(each["pid"]) for each in state["nodes"] if each["node"] == node)
+        return int(nodes_of(self.directory)[node]["pid"])
 
     @property
     def controller(self) -> int:
@@ -76,23 +107,10 @@ class Sandbox:
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """Start three nodes, and stop them in the end."""
     directory = tmp_path_factory.mktemp("cluster") / "sb"
-    command = [sys.executable, "-m", "dlogctl", "sandbox", "--dir", str(directory)]
-    process = subprocess.Popen(
-        [*command, "--nodes", "3", "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment({}),
-    )
-    try:
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        assert ready.startswith("ready "), ready
+    with three_nodes(directory) as (_, ready):
         bootstrap = ready.split("bootstrap=")[1].split()[0]
         found = Sandbox(directory, bootstrap)
         found.until(lambda: found.json("status")["healthy"])
         yield found
         for path in directory.glob("node-*/dlogd.log"):
             assert "Traceback" not in path.read_text()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.daemon.sandboxes import nodes_of, three_nodes, until
 
 WAIT_S = 60.0
 
@@ -25,8 +26,7 @@ class Cluster:
 
     def nodes(self) -> dict[int, dict[str, Any]]:
         """Return what the state file says of each node."""
-        state = json.loads((self.directory / "sandbox.json").read_text())
-        return {each["node"]: each for each in state["nodes"]}
+        return nodes_of(self.directory)
 
     def status(self, node: int) -> dict[str, Any]:
         """Return /status of a node."""
@@ -36,12 +36,7 @@ class Cluster:
 
     def until(self, what: Callable[[], bool]) -> None:
         """Return when something is so; fail with the ends of all logs."""
-        deadline = time.monotonic() + WAIT_S
-        while not what():
-            if time.monotonic() > deadline:
-                logs = sorted(self.directory.glob("node-*/dlogd.log"))
-                pytest.fail("\n".join(path.read_text()[-2000:] for path in logs))
-            time.sleep(0.05)  # another process: there is no event to wait for
+        until(self.directory, what)
 
     def controllers(self, nodes: tuple[int, ...]) -> set[int]:
         """Return whom nodes take for the controller."""
@@ -51,17 +46,8 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Start three nodes, and stop them in the end."""
-    command = [sys.executable, "-m", "dlogctl", "sandbox", "--dir", str(tmp_path / "sb")]
-    process = subprocess.Popen(
-        [*command, "--nodes", "3", "--port", "0"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready ")
+    with three_nodes(tmp_path / "sb") as (process, _):
         yield Cluster(tmp_path / "sb", process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
 
 
 def test_the_next_controller_takes_over_from_a_dead_one(cluster: Cluster) -> None:

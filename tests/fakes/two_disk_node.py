@@ -21,6 +21,29 @@ MOUNTS = ("/data0", "/data1")
 NODE = NodeId(1)
 
 
+async def start_node(machine: Machine, settings: str) -> tuple[Process, Broker]:
+    """Start a lone node on a simulated machine; `settings` name its data directories, and more."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    Network(loop.world, random.Random(4)).attach(loop, "10.0.0.1")
+    process = machine.boot(loop)
+    config = load_config(
+        'node.id: 1\nlisteners: ["10.0.0.1:9092"]\nadvertised.address: 10.0.0.1:9092\n'
+        f"disk.reserve.bytes: 0\npreallocate.bytes: 0\n{settings}",
+        {},
+    )
+    broker = Broker(
+        config,
+        loop=loop,
+        clock=SimClock(loop),
+        randomness=SeededRandomness(5),
+        open_directory=process.open_directory,
+        engine=process.engine,
+    )
+    await broker.start()
+    return process, broker
+
+
 class Host:
     """A node on two simulated disks, with a topic of some partitions."""
 
@@ -31,25 +54,11 @@ class Host:
 
     async def start(self) -> Broker:
         """Start a process of the node."""
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimLoop)
-        Network(loop.world, random.Random(4)).attach(loop, "10.0.0.1")
-        self.process = self.machine.boot(loop)
-        config = load_config(
-            'node.id: 1\nlisteners: ["10.0.0.1:9092"]\nadvertised.address: 10.0.0.1:9092\n'
+        settings = (
             f"data.directories: [{', '.join(f'{mount}/dlog' for mount in MOUNTS)}]\n"
-            f"disk.reserve.bytes: 0\nshutdown.timeout: {TIMEOUT_S:.0f}s\npreallocate.bytes: 0\n",
-            {},
+            f"shutdown.timeout: {TIMEOUT_S:.0f}s\n"
         )
-        self.broker = Broker(
-            config,
-            loop=loop,
-            clock=SimClock(loop),
-            randomness=SeededRandomness(5),
-            open_directory=self.process.open_directory,
-            engine=self.process.engine,
-        )
-        await self.broker.start()
+        self.process, self.broker = await start_node(self.machine, settings)
         return self.broker
 
     async def create(self, partitions: int) -> None:

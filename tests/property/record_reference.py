@@ -11,16 +11,22 @@ from dlog.batch.records import Record, decode, encode
 from dlog.checksum import crc32c
 from dlog.errors import CorruptMessageError
 
+
+def record_of(*, bytes_max: int, name_max: int, headers_max: int) -> st.SearchStrategy[Record]:
+    """Draw a record: keys, values and header values, names, and headers are bounded."""
+    some_bytes = st.none() | st.binary(max_size=bytes_max)
+    header = st.tuples(st.text(max_size=name_max), some_bytes)
+    return st.builds(
+        Record,
+        key=some_bytes,
+        value=some_bytes,
+        headers=st.lists(header, max_size=headers_max).map(tuple),
+        timestamp_ms=st.integers(min_value=-1, max_value=2**53),
+    )
+
+
 optional_bytes = st.none() | st.binary(max_size=300)
-records = st.builds(
-    Record,
-    key=optional_bytes,
-    value=optional_bytes,
-    headers=st.lists(st.tuples(st.text(max_size=20), optional_bytes), max_size=4).map(tuple),
-    timestamp_ms=st.integers(min_value=-1, max_value=2**53),
-)
-
-
+records = record_of(bytes_max=300, name_max=20, headers_max=4)
 record_lists = st.lists(records, min_size=1, max_size=20)
 
 

@@ -13,18 +13,12 @@ from dlog.batch.build import BatchBuilder
 from dlog.batch.columns import decode_columns
 from dlog.batch.records import Record, encode
 from dlog.compression import Codec
+from tests.property.record_reference import record_of
 
 speedups: Any = pytest.importorskip("dlog.batch._speedups", reason="the extension is not built")
 
-optional_bytes = st.none() | st.binary(max_size=60)
-records = st.builds(
-    Record,
-    key=optional_bytes,
-    value=optional_bytes,
-    headers=st.lists(st.tuples(st.text(max_size=9), optional_bytes), max_size=3).map(tuple),
-    timestamp_ms=st.integers(min_value=-1, max_value=2**53),
-)
-record_lists = st.lists(records, min_size=1, max_size=30)
+record = record_of(bytes_max=60, name_max=9, headers_max=3)
+record_lists = st.lists(record, min_size=1, max_size=30)
 bounds = st.lists(st.integers(0, 9) | st.integers(-(2**31), 2**31 - 1), max_size=8).map(
     lambda numbers: array("i", numbers).tobytes()
 )

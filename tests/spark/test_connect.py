@@ -13,11 +13,11 @@ import pytest
 
 from dlog.spark.bundle import make_bundle
 from tests.spark.bare import bare_python
+from tests.spark.long_form import long_form
 from tests.spark.reading import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240
-long_form = pytest.mark.skipif("DLOG_SPARK_LONG" not in os.environ, reason="takes a minute")
 PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; "
 PROGRAM += "runpy.run_module('tests.spark.connect_job', run_name='__main__')"
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from dlog.spark.pipelines.replay import ReplayJob, replay
 from dlog.spark.pipelines.replay_task import ReplayTask
 from dlog.spark.settings import ClientSettings
 from tests.daemon.process import environment
+from tests.daemon.sandboxes import nodes_of, three_nodes
 from tests.spark.archives import (
     Watch,
     assert_same,
@@ -34,6 +34,7 @@ from tests.spark.archives import (
     rows_to_replay,
 )
 from tests.spark.log import Log, Row, rows_of
+from tests.spark.long_form import IS_LONG
 from tests.spark.streams import Stream, until
 
 WAIT_S = 60.0
@@ -51,8 +52,7 @@ class Sandbox:
 
     def nodes(self) -> dict[int, dict[str, Any]]:
         """Return what is known of each node."""
-        state = json.loads((self.folder / "sandbox.json").read_text())
-        return {each["node"]: each for each in state["nodes"]}
+        return nodes_of(self.folder)
 
     @property
     def bootstrap(self) -> str:
@@ -75,20 +75,8 @@ class Sandbox:
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """Start three nodes, and stop them in the end."""
     folder = tmp_path_factory.mktemp("three") / "sb"
-    command = [sys.executable, "-m", "dlogctl", "sandbox", "--dir", str(folder)]
-    process = subprocess.Popen(
-        [*command, "--nodes", "3", "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready ")
+    with three_nodes(folder):
         yield Sandbox(folder)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
 
 
 @contextlib.contextmanager
@@ -251,7 +239,7 @@ def _is_forked(process: psutil.Process) -> bool:
 def test_the_sink_goes_on_while_leaders_die(spark: SparkSession, sandbox: Sandbox) -> None:
     """No task fails, and producers are idempotent: each record is there, and once."""
     # Each restart of a node takes its time: one is enough to see it.
-    shares = (0.1, 0.5) if "DLOG_SPARK_LONG" in os.environ else (0.2,)
+    shares = (0.1, 0.5) if IS_LONG else (0.2,)
     count = 75_000 * len(shares)
     with topic_of(sandbox, "sink") as log:
         rows = spark.range(0, count, 1, 4).selectExpr(

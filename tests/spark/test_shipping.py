@@ -4,7 +4,6 @@ Each is a program of its own, for its session differs from that of the other tes
 and shows little more runs with DLOG_SPARK_LONG=1.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -17,11 +16,11 @@ import pytest
 from tests.spark.archives import rows_of_archive
 from tests.spark.bare import bare_python
 from tests.spark.job_process import PROGRAM, ROOT, ClusterRun, Job
+from tests.spark.long_form import long_form
 from tests.spark.reading import Topics
 
 JOB = ROOT / "tests" / "spark" / "shipping_job.py"
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
-long_form = pytest.mark.skipif("DLOG_SPARK_LONG" not in os.environ, reason="takes a minute")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from dlog.batch.native import murmur2
 from dlog.spark.registration import register
 from tests.spark.faulty import Faults, FaultySink
+from tests.spark.long_form import IS_LONG
 from tests.spark.reading import Topics
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -306,7 +306,7 @@ FAULTS: dict[tuple[str, ...], tuple[int, int, int]] = {
     ("after_commit!",): (1, BATCH, BATCH),
     ("before_write", "in_write", "after_write", "after_commit"): (1, BATCH, 3 * BATCH),
 }
-if "DLOG_SPARK_LONG" in os.environ:
+if IS_LONG:
     FAULTS |= {
         ("before_write",): (0, 0, 0),
         ("before_write!",): (0, 0, 0),

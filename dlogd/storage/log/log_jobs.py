@@ -24,7 +24,7 @@ from dlogd.storage.log.log_state import LogState
 from dlogd.storage.log.resource_wait import ResourceWait
 from dlogd.storage.segment import leader_epochs
 from dlogd.storage.segment.index_files import BadEntriesError
-from dlogd.storage.segment.index_rebuild import known_of, reindex, take_over
+from dlogd.storage.segment.index_rebuild import known_of, reindex
 from dlogd.storage.segment.segment import Segment, SegmentState
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,6 @@ ZERO_BYTES_MAX = 1 << 20
 ZERO_WRITES_BELOW_BYTES = 512 * 1024
 """Zeros pay only for flushes below this size."""
 
-_NEVER = 1 << 62
 _BLOCK_MASK = ~(ALIGNMENT - 1)
 
 
@@ -162,7 +161,7 @@ class LogJobs:
         run = self.shortage.run if is_patient else self._state.services.engine.run
         interval_bytes = self._state.config.index_interval_bytes
         made = await run(partial(reindex, known_of(segment), interval_bytes))
-        take_over(segment, made)
+        segment.rebuild_indexes((made.index_count, made.times_count), made.max_timestamp_ms)
         log.warning(
             "Rebuilt indexes from the segment file=%s entries=%d damaged_position=%s reason=%s",
             segment.path,

@@ -55,5 +55,5 @@ async def _is_idle(state: LogState, segment: Segment, oldest_kept_ms: int) -> bo
         written_ms = await state.services.engine.run(ask)
         if known.written_end != segment.tail.end:
             return False
-        known.note_write(end_position, written_ms)
+        known.note_write(known.written_end, written_ms)
     return known.written_ms < oldest_kept_ms

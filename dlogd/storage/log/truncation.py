@@ -125,7 +125,7 @@ class Truncation:
         """Make a segment writable again, under the present flush policy: all it has is durable."""
         state = self._state
         # Before the head of its index is written again.
-        segment.doubt_times(state.config.durable, state.config.direct_writes)
+        segment.begin_rewrite(state.config.durable, state.config.direct_writes)
         if segment.state is SegmentState.SEALED:
             opened = await self._maintenance.shortage.run(segment.open_file)
             state.services.open_segments.discard(segment)

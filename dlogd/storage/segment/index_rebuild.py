@@ -69,11 +69,6 @@ def known_of(segment: Segment) -> Known:
     )
 
 
-def take_over(segment: Segment, made: Reindexed) -> None:
-    """Let the segment, whose indexes are still not open, know of the new ones."""
-    segment.rebuild_indexes((made.index_count, made.times_count), made.max_timestamp_ms)
-
-
 def reindex(known: Known, interval_bytes: int) -> Reindexed:
     """Scan the segment from position 0 and store both indexes anew. Blocks. Raises OSError."""
     found = Examined(known.base_offset, known.end_position, durable=known.durable, mark=known.mark)

@@ -11,7 +11,7 @@ is sealed ends with its last batch. What decides (flush, roll, delete) is elsewh
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from dlogd.storage.io.append_memory import AppendMemory
 from dlogd.storage.io.files import Directory, File
@@ -19,6 +19,7 @@ from dlogd.storage.segment.index_files import BadEntriesError
 from dlogd.storage.segment.record_timestamps import KnownTimes
 from dlogd.storage.segment.segment_indexes import OpenedSegment, SegmentIndexes, headers_of
 from dlogd.storage.segment.segment_names import file_name
+from dlogd.storage.segment.segment_recovery import Examined
 from dlogd.storage.segment.segment_space import NEVER, SegmentSpace
 from dlogd.storage.segment.sparse_index import EntryHeader, OpenedEntries
 from dlogd.storage.segment.tail_buffer import TailBuffer
@@ -35,20 +36,6 @@ class SegmentState(enum.Enum):
     OPEN = 2  # has a file that is or was written
     SEALED = 3  # durable, trimmed, never written again (but truncation may reopen it)
     DROPPED = 4  # its files are gone; who holds it may still read
-
-
-class FoundSegment(Protocol):
-    """What recovery found of a segment: `dlogd.storage.segment.segment_recovery.Examined`."""
-
-    durable: bool
-    end_offset: int
-    end_position: int
-    has_true_times: bool
-    index_count: int
-    indexed_position: int
-    is_decoded: bool
-    max_timestamp_ms: int
-    times_count: int
 
 
 class Segment:
@@ -245,7 +232,7 @@ class Segment:
         self.state = SegmentState.OPEN
         self.space.adopt(self.tail.end)
 
-    def adopt(self, found: "FoundSegment") -> None:
+    def adopt(self, found: Examined) -> None:
         """Begin with what recovery found; everything is on stable storage."""
         self.durable, self.state = found.durable, SegmentState.SEALED
         self._set_indexes(SegmentIndexes(self.base_offset, found.index_count, found.times_count))
@@ -274,7 +261,7 @@ class Segment:
         if self.index.is_open:
             self.indexes.set_headers(self.headers())
 
-    def doubt_times(self, durable: bool, direct: bool) -> None:
+    def begin_rewrite(self, durable: bool, direct: bool) -> None:
         """The segment will be written again under this policy; its files still say otherwise."""
         self.known_times.doubt()
         self.durable, self.direct = durable, direct

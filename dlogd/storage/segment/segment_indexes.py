@@ -32,11 +32,6 @@ class SegmentIndexes:
         """How many entries each file has."""
         return [index.settled for index in self._all]
 
-    @property
-    def is_open(self) -> bool:
-        """Whether all files are open."""
-        return self.offsets.is_open
-
     def settle(self, position: int) -> None:
         """Everything below `position` is on stable storage: let entries reach their files."""
         for index in self._all:

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NO_NODE, NodeId
-from dlogd.config.load import load_config
 from dlogd.metadata.commands.codec import CreateTopic, DeleteTopic
 from dlogd.node.broker import Broker
 from dlogd.node.stray_logs import why_not_needed
@@ -18,9 +17,7 @@ from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run_virtual
 from tests.fakes.metadata_cluster import FakeCluster
-from tests.fakes.randomness import SeededRandomness
-from tests.simulation.loop import SimClock, SimLoop
-from tests.simulation.network import Network
+from tests.fakes.two_disk_node import start_node
 
 TIME_S = 1_200
 ID = UUID("00112233-4455-4677-8899-aabbccddeeff")
@@ -69,25 +66,8 @@ class Host:
         self.machine = Machine(random.Random(3), ("/data0",))
 
     async def start(self, retention: str) -> Broker:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimLoop)
-        Network(loop.world, random.Random(4)).attach(loop, "10.0.0.1")
-        self.process = self.machine.boot(loop)
-        config = load_config(
-            'node.id: 1\nlisteners: ["10.0.0.1:9092"]\nadvertised.address: 10.0.0.1:9092\n'
-            "data.directories: [/data0/dlog]\ndisk.reserve.bytes: 0\npreallocate.bytes: 0\n"
-            f"stray.retention: {retention}\n",
-            {},
-        )
-        broker = Broker(
-            config,
-            loop=loop,
-            clock=SimClock(loop),
-            randomness=SeededRandomness(5),
-            open_directory=self.process.open_directory,
-            engine=self.process.engine,
-        )
-        await broker.start()
+        settings = f"data.directories: [/data0/dlog]\nstray.retention: {retention}\n"
+        self.process, broker = await start_node(self.machine, settings)
         return broker
 
     def names(self, folder: str) -> list[str]:
