@@ -14,11 +14,11 @@ from dlogd.metadata.state.effective_configs import throttled_rates
 from dlogd.metadata.state.image import ClusterImage, PartitionImage
 from dlogd.node.cluster_node import ClusterNode
 from dlogd.replication.follower.divergence import Divergence
+from dlogd.replication.follower.fetch_services import FetchCounters, FetchServices
 from dlogd.replication.follower.fetcher_manager import FetcherManager
 from dlogd.replication.follower.followed_partition import FollowedPartition
-from dlogd.replication.follower.frame_applier import FetchCounters
 from dlogd.replication.follower.leader_connection import ConnectionMemory
-from dlogd.replication.follower.leader_fetcher import FetchServices, LeaderFetcher
+from dlogd.replication.follower.leader_fetcher import LeaderFetcher
 from dlogd.replication.leader.follower_sessions import FollowerSessions
 from dlogd.replication.leader.isr import IsrCounters, IsrKeeper
 from dlogd.replication.partition.partition import Partition

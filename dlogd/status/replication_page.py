@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlog.types import NodeId
+from dlogd.replication.follower.fetch_services import FetchCounters
 from dlogd.replication.follower.followed_partition import FollowedPartition
-from dlogd.replication.follower.frame_applier import FetchCounters
 from dlogd.replication.follower.leader_fetcher import LeaderFetcher
 from dlogd.replication.leader.isr import IsrCounters
 from dlogd.replication.partition.leader_state import FollowerProgress

@@ -205,7 +205,7 @@ class Wire:
     def deliver_to_follower(self) -> None:
         buffer = bytearray(self.to_follower.popleft())
         self.frame = buffer, 4
-        is_taken = self.fetcher._taking.take(buffer, 4, len(buffer))
+        is_taken = self.fetcher._applier.take(buffer, 4, len(buffer))
         assert is_taken or self.is_held
 
     # -- the leader's end

@@ -15,7 +15,7 @@ from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
 from dlogd.node import replica_proof
-from dlogd.replication.follower.frame_applier import FrameApplier
+from dlogd.replication.follower.subscriptions import Subscriptions
 from dlogd.replication.leader.follower_partition import FollowerPartition
 from dlogd.replication.partition.leader_state import LeaderState
 from dlogd.replication.partition.partition import Partition
@@ -204,7 +204,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         ),
     ),
     "2.2 a log is cut although it leads by then": (
-        ((FrameApplier, "_spawn_cut", _cut_when_there_is_time),),
+        ((Subscriptions, "_spawn_cut", _cut_when_there_is_time),),
         (
             "tests/unit/dlogd/replication/follower/test_following.py"
             "::test_nobody_leads_or_follows_from_the_moment_that_a_cut_is_decided",

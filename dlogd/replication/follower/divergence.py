@@ -6,20 +6,25 @@ Producers are read anew: what they sent behind the cut was never there.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
-from dlog.errors import CorruptMessageError
+from dlog.errors import NONE, CorruptMessageError, OffsetOutOfRangeError
 from dlog.types import LeaderEpoch, Offset
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_snapshots import load_producers
 from dlogd.replication.placement_diff import Key
+from dlogd.replication.protocol import Refusal
 from dlogd.runtime.clock import Clock
 from dlogd.storage.log.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 
 READ_AGAIN_S = 1.0
+
+Cut = Callable[[], Awaitable[None]]
+"""Cuts a log. Raises WireError or OSError when that cannot be done now."""
 
 
 def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset:
@@ -44,6 +49,26 @@ class Divergence:
         """`others_have_it`: whether the cluster has a partition's records without this replica."""
         self._clock = clock
         self._others_have_it = others_have_it
+
+    def cut_for(self, partition: Partition, refusal: Refusal) -> Cut | None:
+        """Return what a leader's refusal asks for; None: nothing that a cut would help."""
+        plog = partition.log
+        end, leader_start = refusal.end_offset, refusal.log_start_offset
+        if refusal.error_code == NONE and refusal.epoch >= 0:
+            if 0 <= end < plog.log_start_offset and leader_start >= 0:
+                # They part below all that is here, and the leader has what is missing.
+                return partial(self.start_at, partition, Offset(leader_start))
+            target = divergence(plog, refusal.epoch, end)
+            if target < plog.log_end_offset:
+                return partial(self.truncate_to, partition, target)
+        elif refusal.error_code in (NONE, OffsetOutOfRangeError.code):
+            # A leader of an earlier version that knows no epoch: what it deleted has counted.
+            leader_end = Offset(refusal.log_end_offset)
+            if plog.log_end_offset > leader_end >= plog.log_start_offset:
+                return partial(self.truncate_to, partition, leader_end)
+            if leader_start >= 0:
+                return partial(self.start_at, partition, Offset(leader_start))
+        return None
 
     async def truncate_to(self, partition: Partition, offset: Offset) -> None:
         """Drop what lies at or behind `offset`. Raises WireError or OSError.

@@ -1,6 +1,6 @@
 """Throttle of a fetcher: which partitions wait before they ask for more (KIP-73).
 
-Part of `dlogd.replication.follower.frame_applier`. A leader answers a subscription, or a report,
+Part of `dlogd.replication.follower.subscriptions`. A leader answers a subscription, or a report,
 with a frame of the partition; so neither is sent before it may be paid for, and only as many are
 under way as the allowance has whole frames, one at least. Who is in the ISR, or has all that is
 committed and may be soon, is counted and never waits. Whether a partition has to wait is asked

@@ -9,8 +9,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from dlog.types import NO_NODE, LeaderEpoch, NodeId
+from dlogd.replication.follower.fetch_services import FetchServices
 from dlogd.replication.follower.followed_partition import FollowedPartition
-from dlogd.replication.follower.leader_fetcher import FetchServices, LeaderFetcher
+from dlogd.replication.follower.leader_fetcher import LeaderFetcher
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.placement_diff import Key
 

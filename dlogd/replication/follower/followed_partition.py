@@ -1,7 +1,7 @@
 """State of a followed partition: leader, epoch, subscription.
 
 Made by `dlogd.replication.follower.fetcher_manager`, moved by
-`dlogd.replication.follower.leader_fetcher`. A change of leader or epoch makes a new one: what was
+`dlogd.replication.follower.subscriptions`. A change of leader or epoch makes a new one: what was
 said about the old one then has no handle any more.
 """
 
@@ -10,6 +10,14 @@ from typing import Protocol
 
 from dlog.errors import WireError
 from dlog.types import LeaderEpoch, NodeId, Offset
+from dlogd.replication.follower.follower_states import (
+    IS_SUBSCRIBED,
+    MAY_ASK,
+    Effect,
+    Event,
+    State,
+    step,
+)
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.placement_diff import Key
 from dlogd.replication.protocol import Progress, Subscription
@@ -35,7 +43,9 @@ class Follows(Protocol):
 
 
 class FollowedPartition:
-    """Invariant: `handle` is unique on the connection on which it was sent, NO_HANDLE before."""
+    """Invariants: `handle` is unique on its connection, NO_HANDLE in states that have none; `timer`
+    runs in state RESTING alone.
+    """
 
     __slots__ = (
         "ceiling",
@@ -43,7 +53,6 @@ class FollowedPartition:
         "fetcher",
         "handle",
         "hold_s",
-        "is_ended",
         "key",
         "leader_epoch",
         "leader_id",
@@ -51,6 +60,7 @@ class FollowedPartition:
         "partition",
         "rest_s",
         "said",
+        "state",
         "timer",
         "trimming",
     )
@@ -68,8 +78,8 @@ class FollowedPartition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.fetcher = fetcher
+        self.state = State.DETACHED
         self.handle = NO_HANDLE
-        self.is_ended = False
         self.trimming = False
         self.leader_start = 0
         """Where the leader's log begins."""
@@ -83,6 +93,21 @@ class FollowedPartition:
         self.hold_s = HOLD_S
         """So long it may hold up the others; more when it takes what it was not in time for."""
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether this is over for good."""
+        return self.state is State.ENDED
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the leader sends."""
+        return self.state in IS_SUBSCRIBED
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a subscription may be sent: twice, the leader would end the first, for ever."""
+        return self.state in MAY_ASK and not self.partition.is_cutting and self.can_follow
 
     @property
     def is_current(self) -> bool:
@@ -102,12 +127,13 @@ class FollowedPartition:
 
     def on_promised(self) -> None:
         """The log has promised more."""
-        if self.handle != NO_HANDLE:
+        if self.is_subscribed:
             self.fetcher.report(self)
 
     def subscription(self) -> Subscription:
-        """Return what the leader is told at the beginning."""
+        """Return what the leader is told at the beginning: nothing earlier matters any more."""
         plog = self.partition.log
+        self.ceiling = None
         self.said = min(plog.promised_offset, plog.log_end_offset)
         return Subscription(
             handle=self.handle,
@@ -130,30 +156,25 @@ class FollowedPartition:
         if self.ceiling is not None:
             promised = Offset(min(promised, self.ceiling))
             end = Offset(min(end, self.ceiling))
-        if promised < self.said or self.handle == NO_HANDLE:
+        if promised < self.said or not self.is_subscribed:
             return None
         self.said = promised
         return self.handle, promised, end, plog.log_start_offset
-
-    def begin(self) -> None:
-        """The leader is told where it stands: nothing of an earlier time matters any more."""
-        self.ceiling = None
-        self._stop_resting()
 
     def next_rest_s(self, least_s: float = REST_S_MIN, most_s: float = REST_S_MAX) -> float:
         """Return how long to rest after a refusal; longer with each until something arrives."""
         self.rest_s = min(max(self.rest_s * 2, least_s), most_s)
         return self.rest_s
 
-    def end(self) -> None:
-        """It is over: another leader, another epoch, or no replica any more."""
-        self.is_ended = True
-        self.handle = NO_HANDLE
-        self._stop_resting()
-        if self.partition.reporter is self:
-            self.partition.reporter = None
+    def on(self, event: Event) -> tuple[Effect, ...]:
+        """Change the state; return what is to be done about it."""
+        self.state, effects = step(self.state, event)
+        if self.state not in IS_SUBSCRIBED:
+            self.handle = NO_HANDLE
+        return effects
 
-    def _stop_resting(self) -> None:
+    def stop_resting(self) -> None:
+        """Rest no longer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

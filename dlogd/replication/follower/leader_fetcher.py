@@ -9,26 +9,15 @@ Owner: the event loop's thread; made by `dlogd.replication.follower.fetcher_mana
 import asyncio
 import logging
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from dlog.address import Address
 from dlog.errors import DlogError, ProtocolError
 from dlog.types import NodeId
 from dlogd.replication import protocol
-from dlogd.replication.follower.divergence import Divergence
-from dlogd.replication.follower.followed_partition import NO_HANDLE, FollowedPartition
-from dlogd.replication.follower.frame_applier import FetchCounters, FrameApplier
-from dlogd.replication.follower.leader_connection import (
-    ConnectionMemory,
-    Introduction,
-    LeaderConnection,
-)
-from dlogd.replication.placement_diff import Key
-from dlogd.replication.rate_limiter import RateLimiter
-from dlogd.runtime.clock import Clock
-from dlogd.runtime.randomness import Rng
-from dlogd.runtime.tasks import Tasks
+from dlogd.replication.follower.fetch_services import FetchServices
+from dlogd.replication.follower.followed_partition import FollowedPartition
+from dlogd.replication.follower.frame_applier import FrameApplier
+from dlogd.replication.follower.leader_connection import LeaderConnection
+from dlogd.replication.follower.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -43,31 +32,6 @@ REST_S_MAX = 1.0
 IDLE_PINGS_MAX = 10
 TAKEN_BYTES_MAX = 1 << 20
 """After so many bytes the leader is told of frames that were taken, promised or not."""
-SUBSCRIBE_ROWS_MAX = 5_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchServices:
-    """What all fetchers of a node use."""
-
-    node_id: NodeId
-    loop: asyncio.AbstractEventLoop
-    defer: Callable[[Callable[[], None]], None]
-    """Calls back in the next iteration of the loop, or when the writes that ended now are seen to.
-    """
-    clock: Clock
-    rng: Rng
-    tasks: Tasks
-    memory: ConnectionMemory
-    cutter: Divergence
-    counters: FetchCounters
-    limiter: RateLimiter
-    is_in_sync: Callable[[Key], bool]
-    """Whether this node's replica is in the ISR, as far as it knows."""
-    address: Callable[[NodeId], Address | None]
-    introduce: Callable[[NodeId], Introduction]
-    on_cut: Callable[[FollowedPartition], None]
-    """Called when a log has been cut: the partition may have another role by now."""
 
 
 class LeaderFetcher:
@@ -82,23 +46,10 @@ class LeaderFetcher:
         self._link: LeaderConnection | None = None
         self._wanted = asyncio.Event()
         self._nudge = asyncio.Event()
-        self._handles = 0
-        self._taking = FrameApplier(
-            leader_id,
-            services.cutter,
-            services.tasks,
-            services.loop,
-            services.clock,
-            services.counters,
-            services.limiter,
-            node_id=services.node_id,
-            is_in_sync=services.is_in_sync,
-            subscribe=self.subscribe,
-            report=self.report,
-            on_taken=self._on_taken,
-            on_cut=services.on_cut,
+        self._subscriptions = Subscriptions(services, self._schedule, self.report)
+        self._applier = FrameApplier(
+            leader_id, services, self._subscriptions, self.report, self._on_taken
         )
-        self._unsubscribed: dict[FollowedPartition, None] = {}
         self._reports: dict[FollowedPartition, None] = {}
         self._is_scheduled = False
         self._taken = 0  # DATA frames on this connection
@@ -130,13 +81,10 @@ class LeaderFetcher:
     def remove(self, following: FollowedPartition) -> None:
         """Follow it no more."""
         self.followings.pop(following, None)
-        self._unsubscribed.pop(following, None)
         self._reports.pop(following, None)
-        handle = following.handle
-        following.end()
-        self._taking.throttle.forget(following)
-        if self._taking.forget(handle) and self._link is not None:
-            self._link.send(protocol.encode_unsubscribe((handle,)))
+        self._subscriptions.remove(following)
+        if following.partition.reporter is following:
+            following.partition.reporter = None
         if not self.followings:
             self._wanted.clear()
 
@@ -161,8 +109,7 @@ class LeaderFetcher:
 
     def subscribe(self, following: FollowedPartition) -> None:
         """Tell the leader where a partition stands; it answers with what follows."""
-        self._unsubscribed[following] = None
-        self._schedule()
+        self._subscriptions.want(following)
 
     def report(self, following: FollowedPartition) -> None:
         """Tell the leader how far a partition is."""
@@ -188,8 +135,7 @@ class LeaderFetcher:
         link = self._link
         if link is None or not link.may_send or not link.ready.done():
             return
-        if self._unsubscribed:
-            self._send_subscriptions(link)
+        self._subscriptions.send(link)
         if self._reports or self._is_telling:
             rows = [row for each in self._reports if (row := each.progress()) is not None]
             self._reports.clear()
@@ -198,27 +144,6 @@ class LeaderFetcher:
     def _send_progress(self, link: LeaderConnection, rows: list[protocol.Progress]) -> None:
         self._taken_bytes, self._is_telling = 0, False
         link.send(protocol.encode_progress(self._taken, rows))
-
-    def _send_subscriptions(self, link: LeaderConnection) -> None:
-        chosen = []
-        for following in list(self._unsubscribed):
-            del self._unsubscribed[following]
-            if following.partition.is_cutting or not following.can_follow:
-                continue  # asked again when it is cut, or replaced by another
-            if following.handle != NO_HANDLE:
-                continue  # twice: the leader would end the first, then the second, for ever
-            if not self._taking.throttle.may_ask(following):
-                continue  # asked again when it may
-            following.begin()
-            self._handles += 1
-            following.handle = self._handles
-            self._taking.by_handle[self._handles] = following
-            chosen.append(following.subscription())
-            if len(chosen) == SUBSCRIBE_ROWS_MAX:
-                self._schedule()
-                break
-        if chosen:
-            link.send(protocol.encode_subscribe(chosen))
 
     # -- the connection
 
@@ -254,7 +179,7 @@ class LeaderFetcher:
             return ProtocolError(f"no node knows the address of node {self.leader_id} is")
         self._counters.connects_total += 1
         introduction = services.introduce(self.leader_id)
-        link = LeaderConnection(self._loop, services.memory, introduction, self._taking.take)
+        link = LeaderConnection(self._loop, services.memory, introduction, self._applier.take)
         link.on_writable = self._schedule
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S) as attempt:
@@ -284,9 +209,10 @@ class LeaderFetcher:
     def _begin(self, link: LeaderConnection) -> None:
         self._link = link
         self.lost_s = -math.inf
-        self._handles = self._taken = self._taken_bytes = self._idle_pings = 0
+        self._taken = self._taken_bytes = self._idle_pings = 0
         self._is_scheduled = self._is_telling = False
-        self._taking.begin(link)
+        self._subscriptions.begin(link)
+        self._applier.begin(link)
         for following in self.followings:
             self.subscribe(following)
         self._schedule()
@@ -296,10 +222,9 @@ class LeaderFetcher:
         self.lost_s = self._loop.time()
         link.close()
         _look_at(link)
-        self._taking.end()
+        self._applier.end()
+        self._subscriptions.end()
         self._reports.clear()
-        for following in self.followings:
-            following.handle = NO_HANDLE
 
     def _ping(self, link: LeaderConnection) -> None:
         if link is not self._link:

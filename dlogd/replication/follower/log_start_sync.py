@@ -1,6 +1,6 @@
 """Sync of log starts: a follower deletes what its leader has deleted.
 
-Part of `dlogd.replication.follower.frame_applier`. Only what is committed goes. A full disk takes
+Part of `dlogd.replication.follower.subscriptions`. Only what is committed goes. A full disk takes
 nothing until something goes, so nothing that could go waits for what is to be written first. Owner:
 the event loop's thread.
 """

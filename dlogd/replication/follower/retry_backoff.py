@@ -1,12 +1,12 @@
 """Backoff before a partition that failed is followed again.
 
-Part of `dlogd.replication.follower.frame_applier`. Owner: the event loop's thread.
+Part of `dlogd.replication.follower.subscriptions`. Owner: the event loop's thread.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from dlog.errors import RecordTooLargeError, WireError
+from dlog.errors import RecordTooLargeError
 from dlogd.replication.follower.followed_partition import REST_S_MAX, FollowedPartition
 from dlogd.storage.io.append_memory import AppendMemory
 
@@ -18,27 +18,25 @@ tell of."""
 
 
 class RetryBackoff:
-    """The partitions of one leader; `subscribe` is called when a rest is over."""
+    """The partitions of one leader; `on_rested` is called when a rest is over."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, subscribe: Callable[[FollowedPartition], None]
+        self, loop: asyncio.AbstractEventLoop, on_rested: Callable[[FollowedPartition], None]
     ) -> None:
         self.hanging: set[AppendMemory] = set()
         """Append memory of which nothing came back for long."""
         self._loop = loop
-        self._subscribe = subscribe
+        self._on_rested = on_rested
 
     def rest(self, following: FollowedPartition) -> None:
         """Rest for a moment; the longer, the more of them there were in a row."""
-        if following.is_ended or following.timer is not None:
-            return
 
         def go_on() -> None:
             following.timer = None
             if self._hangs(following):
                 self._rest_while_full(following, lambda: self._hangs(following))
-            elif following.is_current:
-                self._subscribe(following)
+            else:
+                self._on_rested(following)
 
         following.timer = self._loop.call_later(following.next_rest_s(), go_on)
 
@@ -47,10 +45,10 @@ class RetryBackoff:
         memory = following.partition.log.services.memory
         return memory in self.hanging and following.can_follow
 
-    def rest_after_append(self, following: FollowedPartition, error: WireError) -> None:
-        """Rest because the log did not take what came."""
+    def rest_after_append(self, following: FollowedPartition) -> None:
+        """Rest because the log did not take what came, for the error that is noted."""
         plog = following.partition.log
-        if isinstance(error, RecordTooLargeError):
+        if isinstance(following.error, RecordTooLargeError):
             rest_s = following.next_rest_s(REST_S_MAX, TOO_LARGE_REST_S_MAX)
             self._rest_while(lambda: True, following, self._loop.time() + rest_s)
         elif plog.refuses_appends:
@@ -69,17 +67,13 @@ class RetryBackoff:
         self, is_in_vain: Callable[[], bool], following: FollowedPartition, end_s: float
     ) -> None:
         """Rest as long as that is so, but not beyond `end_s` of the loop's clock."""
-        if following.is_ended or following.timer is not None:
-            return
 
         def go_on() -> None:
             following.timer = None
-            if not following.is_current:
-                return
-            if is_in_vain() and self._loop.time() < end_s:
+            if following.is_current and is_in_vain() and self._loop.time() < end_s:
                 self._rest_while(is_in_vain, following, end_s)
             else:
-                self._subscribe(following)
+                self._on_rested(following)
 
         next_s = min(end_s, self._loop.time() + REST_S_MAX)
         following.timer = self._loop.call_at(next_s, go_on)

@@ -22,7 +22,7 @@ _CHOICES: dict[str, tuple[Value, ...]] = {
     "dlogd.replication.follower.leader_fetcher.PING_S": (0.2, 1.0),
     "dlogd.replication.follower.leader_fetcher.SILENCE_S_MAX": (1.0, 6.0),
     "dlogd.replication.follower.leader_fetcher.TAKEN_BYTES_MAX": (100, 1 << 20),
-    "dlogd.replication.follower.leader_fetcher.SUBSCRIBE_ROWS_MAX": (1, 5_000),
+    "dlogd.replication.follower.subscriptions.SUBSCRIBE_ROWS_MAX": (1, 5_000),
     "dlogd.replication.follower.leader_fetcher.IDLE_PINGS_MAX": (1, 10),
     "dlogd.replication.leader.isr.LOOK_S": (0.1, 1.0),
     "dlogd.replication.leader.isr.PROPOSE_TIMEOUT_MS": (100, 5_000),

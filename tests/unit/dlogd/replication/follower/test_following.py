@@ -13,10 +13,13 @@ from dlog.errors import NotLeaderOrFollowerError, TransportError
 from dlog.types import LeaderEpoch, NodeId
 from dlogd.replication import protocol
 from dlogd.replication.follower import frame_applier
+from dlogd.replication.follower.fetch_services import FetchCounters
 from dlogd.replication.follower.followed_partition import NO_HANDLE, FollowedPartition
 from dlogd.replication.follower.follower_append import append_as_follower
-from dlogd.replication.follower.frame_applier import FetchCounters, FrameApplier
+from dlogd.replication.follower.follower_states import Event
+from dlogd.replication.follower.frame_applier import FrameApplier
 from dlogd.replication.follower.log_start_sync import LogStartSync
+from dlogd.replication.follower.subscriptions import Subscriptions
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.protocol import Refusal
 from dlogd.replication.rate_limiter import RateLimiter
@@ -41,7 +44,7 @@ def test_nobody_leads_or_follows_from_the_moment_that_a_cut_is_decided() -> None
         frame = bytearray(protocol.encode_refused((refusal,)))
 
         def refuse() -> tuple[bool, int]:
-            fetcher._taking.take(frame, 4, len(frame))
+            fetcher._applier.take(frame, 4, len(frame))
             fetcher.subscribe(following)
             fetcher._send()
             return partition.is_cutting, following.handle
@@ -72,8 +75,8 @@ def test_a_log_that_begins_anew_goes_on_over_the_next_connection() -> None:
 
         def begin() -> None:
             cutter.start_at = slow
-            fetcher._taking._hold = lambda *_: lambda: None
-            fetcher._taking._begin_log(following, 0, None)
+            fetcher._applier._hold = lambda *_: None
+            fetcher._applier._begin_log(following, 0, None)
 
         await on_node(fleet, fetcher, begin)
         await fleet.until(lambda: fetcher._counters.truncations_total == 1)
@@ -82,6 +85,11 @@ def test_a_log_that_begins_anew_goes_on_over_the_next_connection() -> None:
         await fleet.until_in_sync("t")
 
     tell(story)
+
+
+def hang(fetcher: Any, following: Any) -> None:
+    """Let it give up its turn."""
+    fetcher._subscriptions.on(following, Event.HANGS)
 
 
 def test_a_partition_that_rests_is_subscribed_once_over_the_next_connection() -> None:
@@ -93,7 +101,7 @@ def test_a_partition_that_rests_is_subscribed_once_over_the_next_connection() ->
         fetcher, following = following_of(fleet, fleet.followers("t")[0], "t")
         refusals = fetcher._counters.refusals_total
         following.rest_s = 2.0
-        await on_node(fleet, fetcher, lambda: fetcher._taking._leave(following))
+        await on_node(fleet, fetcher, lambda: hang(fetcher, following))
         await on_node(fleet, fetcher, lambda: fetcher._link.close(TransportError("lost")))
         await fleet.sleep(10)
         assert fetcher._counters.refusals_total == refusals
@@ -166,25 +174,22 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
         partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
         reports: list[Any] = []
         nothing: Any = None
-        mine = FrameApplier(
-            NodeId(2),
-            nothing,
-            nothing,
-            asyncio.get_running_loop(),
-            front.clock,
-            FetchCounters(),
-            RateLimiter(),
+        services: Any = SimpleNamespace(
+            loop=asyncio.get_running_loop(),
+            clock=front.clock,
+            counters=FetchCounters(),
+            limiter=RateLimiter(),
+            tasks=nothing,
             node_id=NodeId(1),
             is_in_sync=lambda _: False,
-            subscribe=nothing,
-            report=reports.append,
-            on_taken=lambda *_: None,
-            on_cut=nothing,
         )
+        subscriptions = Subscriptions(services, nothing, reports.append)
+        mine = FrameApplier(NodeId(2), services, subscriptions, reports.append, lambda *_: None)
         mine.begin(Held(frame))  # type: ignore[arg-type]
         key = (partition.topic_id, 0)
         following = FollowedPartition(key, partition, NodeId(2), LeaderEpoch(3), nothing)
-        following.handle, mine.by_handle[1] = 1, following
+        subscriptions.on(following, Event.ASKED)
+        following.handle, subscriptions.by_handle[1] = 1, following
         monkeypatch.setattr(frame_applier, "append_as_follower", first_only)
         assert not mine.take(frame, 4, len(frame))
         await partition.log.flush()
@@ -263,7 +268,7 @@ def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_lead
         broker._loop.call_soon(broker._tasks.spawn, "trim", plog.trim_to(5))
         await fleet.until(lambda: plog.log_start_offset == 5)
         frame = bytearray(protocol.encode_refused((Refusal(following.handle, 0, 0, 2, 0, 10),)))
-        await on_node(fleet, fetcher, lambda: fetcher._taking.take(frame, 4, len(frame)))
+        await on_node(fleet, fetcher, lambda: fetcher._applier.take(frame, 4, len(frame)))
         await fleet.until(lambda: plog.log_start_offset == 0)
         await fleet.until_in_sync("t")
 
@@ -280,7 +285,7 @@ def test_a_leader_of_an_earlier_version_without_an_epoch_cuts_nobody_below_its_e
         fetcher, following = following_of(fleet, fleet.followers("t")[0], "t")
         plog = following.partition.log
         ends: list[int] = []
-        cutter = fetcher._taking._cutter
+        cutter = fetcher._services.cutter
         real = cutter.truncate_to
 
         async def truncate(partition: Any, offset: Any) -> None:
@@ -289,7 +294,7 @@ def test_a_leader_of_an_earlier_version_without_an_epoch_cuts_nobody_below_its_e
 
         cutter.truncate_to = truncate
         frame = bytearray(protocol.encode_refused((Refusal(following.handle, 0, -1, 7, 7, 7),)))
-        await on_node(fleet, fetcher, lambda: fetcher._taking.take(frame, 4, len(frame)))
+        await on_node(fleet, fetcher, lambda: fetcher._applier.take(frame, 4, len(frame)))
         await fleet.until(lambda: ends)
         assert ends == [7]
         await fleet.until_in_sync("t")
@@ -328,7 +333,7 @@ def test_a_connection_that_breaks_after_its_first_frame_is_made_less_and_less_of
         await fleet.produce("t", b"a")
         await fleet.until_in_sync("t")
         fetcher, _ = following_of(fleet, fleet.followers("t")[0], "t")
-        fetcher._taking = BreakingTaking(fetcher, fetcher._taking)
+        fetcher._applier = BreakingApplier(fetcher, fetcher._applier)
         counters = fetcher._counters
 
         def kill() -> None:
@@ -340,14 +345,14 @@ def test_a_connection_that_breaks_after_its_first_frame_is_made_less_and_less_of
         await fleet.until(lambda: counters.connects_total >= before + 8)
         # 0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 1 + 1 s, of each half at least
         assert fleet.clock.now_ms() / 1000 - began_s > 1.7
-        fetcher._taking.is_breaking = False
+        fetcher._applier.is_breaking = False
         await fleet.produce("t", b"b")
         await fleet.until_in_sync("t")
 
     tell(story)
 
 
-class BreakingTaking:
+class BreakingApplier:
     """Ends the connection whenever a frame has come over it, while `is_breaking`."""
 
     def __init__(self, fetcher: Any, real: Any) -> None:
