@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from dlogctl.segments.segment_files import segment_bases
-from dlogd.storage.directory.data_directory import TOPICS, parse_log_name
+from dlogd.storage.directory.data_directory import TOPICS
+from dlogd.storage.directory.log_names import parse_log_name
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.segment.segment_names import LOG, file_name, parse_name
 

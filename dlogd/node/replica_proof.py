@@ -12,8 +12,8 @@ from uuid import UUID
 from dlog.types import PartitionId, TopicId
 from dlogd.metadata.commands.codec import Proof
 from dlogd.metadata.state.image import Applied, NodeRegistration, Refused
-from dlogd.storage.directory.data_directory import LogKey
 from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.directory.log_names import LogKey
 from dlogd.storage.io.checkpoint_files import Incarnation
 
 Key = tuple[TopicId, int]

@@ -23,7 +23,7 @@ from dlogd.node.registration import (
     with_failed,
 )
 from dlogd.node.replica_proof import ReplicaProof, epoch_of, start_proof
-from dlogd.node.stray_logs import StrayRemoval
+from dlogd.node.stray_removal import StrayRemoval
 from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy

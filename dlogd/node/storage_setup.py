@@ -10,7 +10,7 @@ from dlog.errors import ConfigError
 from dlogd.config.choices import DirectIo
 from dlogd.config.schema import Config
 from dlogd.metadata.journal_files import holds_metadata
-from dlogd.metadata.raft.log import NAME as RAFT_LOG
+from dlogd.metadata.raft.durable_log import NAME as RAFT_LOG
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
 from dlogd.runtime.tasks import Tasks

@@ -11,7 +11,7 @@ from dlogd.metadata.machine.election import rules_of
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.replication.partition.leader_state import Leadership
-from dlogd.replication.partition.lease import Lease
+from dlogd.replication.partition.lease import Lease, is_valid
 from dlogd.replication.partition.partition import Partition
 from dlogd.runtime.clock import Clock
 
@@ -93,7 +93,7 @@ class RoleAssigner:
             self._take(partition, topic, index)
 
     def _is_leased(self) -> bool:
-        return self._clock.now_us() < self._lease.valid_until_us
+        return is_valid(self._lease, self._clock.now_us())
 
     def _take_all(self) -> None:
         self._may_lead = self._is_leased()

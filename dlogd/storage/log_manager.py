@@ -20,20 +20,21 @@ from dlog.types import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from dlogd.runtime.randomness import Entropy
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.background_tasks import BackgroundTasks
-from dlogd.storage.directory.data_directory import LogKey, log_name, note_weak
+from dlogd.storage.directory.data_directory import note_weak
 from dlogd.storage.directory.directory_lock import DirectoryLock
+from dlogd.storage.directory.failed_directories import FailedDirectories
 from dlogd.storage.directory.log_directory import (
     LogDirectory,
     StorageSettings,
     make_homes,
     roomiest,
 )
+from dlogd.storage.directory.log_names import LogKey, log_name
 from dlogd.storage.directory.missing_logs import MissingLogs
 from dlogd.storage.directory.node_epoch_file import NodeEpochFile
-from dlogd.storage.io.errnos import is_disk_failure
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log.log_config import LogConfig
-from dlogd.storage.log.log_state import LogServices, LogState
+from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log_shutdown import LogShutdown
 from dlogd.storage.log_startup import LogStartup, OpenProgress
@@ -60,7 +61,6 @@ class LogManager:
     ) -> None:
         self.logs: dict[LogKey, PartitionLog] = {}
         self.failures: dict[LogKey, WireError] = {}  # why logs could not be opened at the start
-        self.log_failures_total = 0  # of logs that were in service
         self.cluster_id = ""
         self.progress = OpenProgress()
         self.on_directory_failed: Callable[[LogDirectory, OSError], None] = _ignore
@@ -69,6 +69,7 @@ class LogManager:
         self._settings = settings
         self._tasks = Tasks()
         self._homes = make_homes(roots, settings, services, self._tasks)
+        self._failed = FailedDirectories(lambda *failed: self.on_directory_failed(*failed))
         self.lives = NodeEpochFile(self._homes, services.engine, self.on_home_error)
         self._upkeep = BackgroundTasks(self, services, self._tasks)
         self._claiming = DirectoryLock(
@@ -76,11 +77,10 @@ class LogManager:
             services.engine,
             entropy,
             direct_required=settings.direct_required,
-            on_error=self._fail_home,
+            on_error=self._failed.fail,
         )
         self._creating: dict[LogKey, asyncio.Event] = {}
         self._absent = MissingLogs(self._homes)
-        self._failed_ids: tuple[UUID, ...] = ()
         self._is_open = False
         self._closing = False
 
@@ -104,7 +104,7 @@ class LogManager:
     @property
     def failed_directory_ids(self) -> tuple[UUID, ...]:
         """Identities of directories that have failed; the same object until that changes."""
-        return self._failed_ids
+        return self._failed.ids
 
     def stored_high_watermark(self, opened: PartitionLog) -> Offset:
         """Return the high watermark that was saved last, within what the log holds."""
@@ -198,7 +198,7 @@ class LogManager:
         )
         if home.failure is not None:
             opened.fail(home.failure)
-        opened.on_failure = partial(self._on_log_failure, home)
+        opened.on_failure = partial(self._failed.on_log_failure, home)
         opened.on_cut = partial(self._upkeep.marks.save_cut, home)
         home.add(key, opened)
         self.logs[key] = opened
@@ -346,30 +346,14 @@ class LogManager:
 
     # -- failures
 
-    def _on_log_failure(self, home: LogDirectory, state: LogState, error: OSError) -> None:
-        """A log has failed: perhaps it is its disk. The others hear of it a moment later."""
-        self.log_failures_total += 1
-        if is_disk_failure(error):
-            asyncio.get_running_loop().call_soon(self._fail_home, home, error)
-
     def on_home_error(self, home: LogDirectory, error: OSError) -> None:
         """An operation in a directory has failed: perhaps the directory has."""
-        if is_disk_failure(error):
-            self._fail_home(home, error)
+        self._failed.on_error(home, error)
 
-    def _fail_home(self, home: LogDirectory, error: OSError) -> None:
-        """Take a data directory out of service until the next start."""
-        if home.failure is not None:
-            return
-        home.failure = error
-        if home.directory_id.int:
-            self._failed_ids = (*self._failed_ids, home.directory_id)
-        log.error(
-            "Data directory failed path=%s logs=%d error=%s", home.path, len(home.logs), error
-        )
-        for opened in list(home.logs.values()):
-            opened.fail(error)
-        self.on_directory_failed(home, error)
+    @property
+    def log_failures_total(self) -> int:
+        """How many logs have failed that were in service."""
+        return self._failed.log_failures_total
 
     # -- stop
 

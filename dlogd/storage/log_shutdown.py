@@ -13,8 +13,8 @@ from dlog.errors import WireError
 from dlog.types import Offset
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.background_tasks import BackgroundTasks
-from dlogd.storage.directory.data_directory import LogKey
 from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.directory.log_names import LogKey
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
 

@@ -15,8 +15,9 @@ from typing import Any, Protocol, TypeVar
 from dlog.errors import ConfigError, WireError
 from dlog.types import TopicPartition
 from dlogd.storage.directory import replaced_marker
-from dlogd.storage.directory.data_directory import LogKey, Survey, log_name
+from dlogd.storage.directory.data_directory import Survey
 from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.directory.log_names import LogKey, log_name
 from dlogd.storage.directory.replaced_marker import ReplacedMarker
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices

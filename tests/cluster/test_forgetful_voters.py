@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dlogd.metadata import journal_format
-from dlogd.metadata.raft.log import NAME
+from dlogd.metadata.raft.durable_log import NAME
 from tests.cluster.nodes import cluster_of
 from tests.cluster.running import make_topics, run
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.boot import Disk, open_disk
-from dlogd.metadata.raft.log import LogFailedError, RaftLog
+from dlogd.metadata.raft.durable_log import LogFailedError, RaftLog
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters

@@ -22,7 +22,7 @@ from dlogd.metadata.commands.codec import (
 )
 from dlogd.metadata.commands.codec import encode as encode_command
 from dlogd.metadata.machine import apply
-from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.machine.image_changes import with_topics
 from dlogd.metadata.state.delta import between
 from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress
 from dlogd.replication.partition.partition import Partition

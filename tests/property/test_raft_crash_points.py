@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dlogd.metadata.raft.log import LogFailedError
+from dlogd.metadata.raft.durable_log import LogFailedError
 from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.raft_disk import (
     FIRST,

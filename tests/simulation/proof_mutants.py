@@ -16,8 +16,8 @@ from dlogd.internal.node_channel import Dialler, Seals, StreamIntroduction
 from dlogd.internal.node_listener import Door
 from dlogd.metadata.raft import boot, connection, handshake, messages
 from dlogd.metadata.raft.connection import Connection
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.handshake import NONCE_BYTES, PROOF_BYTES, PROTOCOL_VERSION, Proofs
-from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.node import secret_files

@@ -12,8 +12,8 @@ from dlogd.metadata import journal_format
 from dlogd.metadata.raft import appends, boot, consensus, elections, pysyncobj_adapter, voters
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.appends import Append
+from dlogd.metadata.raft.durable_log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.entries import Record
-from dlogd.metadata.raft.log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.proposals import Outbox
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.snapshots import SnapshotFiles

@@ -21,7 +21,7 @@ import pytest
 from dlog.batch.header import BATCH_STRUCT
 from dlogd.metadata.machine import node as node_steps
 from dlogd.metadata.machine import topic
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.replication.leader.follower_partition import FollowerPartition
 from dlogd.replication.partition.leader_state import FollowerProgress, LeaderState
 from dlogd.storage.log import flusher

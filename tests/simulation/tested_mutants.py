@@ -11,7 +11,7 @@ from dlogd.metadata import journal_format
 from dlogd.metadata.raft import appends, machine_state, pysyncobj_adapter
 from dlogd.metadata.raft.appends import Append
 from dlogd.metadata.raft.consensus import RaftCore
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
 from dlogd.node import replica_proof

@@ -41,8 +41,8 @@ from dlogd.metadata.commands.codec import (
     decode,
     level_of,
 )
-from dlogd.metadata.machine import cluster, node, partition, topic
-from dlogd.metadata.machine.partition_changes import Step
+from dlogd.metadata.machine import alter_partition, cluster, node, partition, topic
+from dlogd.metadata.machine.image_changes import Step
 from dlogd.metadata.state.image import Applied, ClusterImage, Refused
 from dlogd.metadata.state.limits import (
     CONFIGS_MAX,
@@ -133,7 +133,7 @@ _STEPS: dict[type[Any], Callable[[ClusterImage, Any], Step]] = {
     ShutDownNode: node.shut_down_node,
     RemoveNode: node.remove_node,
     ReportReplicas: node.report_replicas,
-    AlterPartition: partition.alter_partition,
+    AlterPartition: alter_partition.alter_partition,
     ElectLeaders: partition.elect_leaders,
     AlterAssignments: partition.alter_assignments,
     ClaimController: cluster.claim_controller,

@@ -13,8 +13,8 @@ from dlog.errors import (
     UnsupportedVersionError,
 )
 from dlogd.metadata.commands.codec import ClaimController, Guarded, SetFeatureLevel
+from dlogd.metadata.machine.image_changes import Step
 from dlogd.metadata.machine.node import node_of
-from dlogd.metadata.machine.partition_changes import Step
 from dlogd.metadata.state.image import ClusterImage, Controller
 
 

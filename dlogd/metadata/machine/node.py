@@ -33,7 +33,7 @@ from dlogd.metadata.machine.election import (
     next_leader_epoch,
     next_partition_epoch,
 )
-from dlogd.metadata.machine.partition_changes import (
+from dlogd.metadata.machine.image_changes import (
     Changes,
     Step,
     with_node,

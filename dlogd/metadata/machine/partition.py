@@ -1,4 +1,4 @@
-"""Steps of the machine for ISRs, leaders and assignments.
+"""Steps of the machine for elections and assignments of partitions.
 
 Pure. Each step returns the next image and a value, or raises the WireError of its refusal;
 `dlogd.metadata.machine.apply` calls them. The order of checks is Kafka's
@@ -8,20 +8,16 @@ Pure. Each step returns the next image and a value, or raises the WireError of i
 from dlog.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
-    FencedLeaderEpochError,
-    IneligibleReplicaError,
     InvalidReplicaAssignmentError,
     InvalidRequestError,
-    InvalidUpdateVersionError,
     NoReassignmentInProgressError,
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
     WireError,
 )
-from dlog.types import NodeId, TopicPartition
+from dlog.types import TopicPartition
 from dlogd.metadata.commands.codec import (
     AlterAssignments,
-    AlterPartition,
     Assignment,
     ElectionKind,
     ElectLeaders,
@@ -35,76 +31,9 @@ from dlogd.metadata.machine.election import (
     preferred_leader,
     rules_of,
 )
-from dlogd.metadata.machine.node import node_of
-from dlogd.metadata.machine.partition_changes import Changes, Step, topic_of
+from dlogd.metadata.machine.image_changes import Changes, Step, partition_of, topic_of
 from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.metadata.state.limits import REPLICAS_MAX
-
-
-def _partition_of(topic: TopicImage, number: int) -> PartitionImage:
-    partition = topic.partition(number)
-    if partition is None:
-        raise UnknownTopicOrPartitionError(f"There is no partition {topic.name}-{number}")
-    return partition
-
-
-def alter_partition(image: ClusterImage, command: AlterPartition) -> Step:
-    """Change an ISR at its leader's word; the value is the new partition epoch."""
-    node_of(image, command.node_id, command.node_epoch)
-    topic = topic_of(image, command.topic_id)
-    partition = _partition_of(topic, command.partition)
-    _check_epochs(topic, partition, command)
-    isr = tuple(node_id for node_id, _ in command.isr)
-    _check_members(partition, isr)
-    if command.node_id not in isr:
-        raise InvalidRequestError("The leader is not in its own ISR")
-    for node_id, node_epoch in command.isr:
-        if node_id not in partition.isr:
-            _check_newcomer(image, partition, node_id, node_epoch)
-    changes = Changes(image)
-    settled = changes.add(topic, command.partition, Change(isr=isr))
-    return changes.done(), settled.partition_epoch
-
-
-def _check_epochs(topic: TopicImage, partition: PartitionImage, command: AlterPartition) -> None:
-    where = topic.topic_partition(command.partition)
-    if command.leader_epoch < partition.leader_epoch:
-        raise FencedLeaderEpochError(
-            f"{where} has the leader epoch {partition.leader_epoch}, not {command.leader_epoch}"
-        )
-    if (
-        command.leader_epoch > partition.leader_epoch
-        or command.partition_epoch > partition.partition_epoch
-    ):
-        raise InvalidRequestError(f"{where} never had such epochs")
-    if command.node_id != partition.leader:
-        raise InvalidRequestError(f"Node {command.node_id} does not lead {where}")
-    if command.partition_epoch < partition.partition_epoch:
-        raise InvalidUpdateVersionError(
-            f"{where} has the partition epoch {partition.partition_epoch}, "
-            f"not {command.partition_epoch}"
-        )
-
-
-def _check_members(partition: PartitionImage, isr: tuple[NodeId, ...]) -> None:
-    """Raise unless only replicas are named, each once."""
-    if len(set(isr)) != len(isr) or not set(isr).issubset(partition.replicas):
-        raise InvalidRequestError(f"{list(isr)} is not a subset of the replicas")
-
-
-def _check_newcomer(
-    image: ClusterImage, partition: PartitionImage, node_id: NodeId, node_epoch: int
-) -> None:
-    """Raise unless a node may join the ISR: in this life of it (KIP-841, KIP-903)."""
-    node = image.nodes.get(node_id)
-    if node is None or not node.active:
-        raise IneligibleReplicaError(f"Node {node_id} is fenced, shutting down or unknown")
-    if node.node_epoch != node_epoch:
-        raise IneligibleReplicaError(
-            f"Node {node_id} has the epoch {node.node_epoch}, not {node_epoch}"
-        )
-    if node_id in partition.offline:
-        raise IneligibleReplicaError(f"The replica of node {node_id} is out of service")
 
 
 def elect_leaders(image: ClusterImage, command: ElectLeaders) -> Step:
@@ -166,7 +95,7 @@ def alter_assignments(image: ClusterImage, command: AlterAssignments) -> Step:
     seen: set[tuple[object, int]] = set()
     for each in command.reassignments:
         topic = topic_of(image, each.topic_id)
-        partition = _partition_of(topic, each.partition)
+        partition = partition_of(topic, each.partition)
         if (each.topic_id, each.partition) in seen:
             raise InvalidRequestError(f"{topic.topic_partition(each.partition)} is there twice")
         seen.add((each.topic_id, each.partition))

@@ -32,7 +32,7 @@ from dlogd.metadata.commands.codec import (
     NewTopic,
 )
 from dlogd.metadata.machine.election import MIN_ISR, NO_CHANGE, Change
-from dlogd.metadata.machine.partition_changes import Changes, Step, topic_of, with_topics
+from dlogd.metadata.machine.image_changes import Changes, Step, topic_of, with_topics
 from dlogd.metadata.state import topic_names
 from dlogd.metadata.state.image import ClusterImage, Drain, PartitionImage, TopicImage
 from dlogd.metadata.state.limits import (

@@ -9,7 +9,7 @@ rewritten into one with which it does the right thing.
 from dataclasses import dataclass
 
 from dlog.errors import DlogError
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.messages import Message
 
 

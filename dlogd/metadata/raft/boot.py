@@ -4,8 +4,8 @@ Snapshot and log are each whole or absent; a crash may come between the two, and
 is the newer one. What no crash can make (a gap, a missing file, damage) is refused.
 """
 
+from dlogd.metadata.raft.durable_log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.feature_level import expect_known
-from dlogd.metadata.raft.log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voters
 from dlogd.runtime.randomness import Entropy

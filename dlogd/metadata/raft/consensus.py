@@ -16,8 +16,8 @@ from uuid import UUID
 
 from dlogd.metadata.raft import appends, pysyncobj_adapter
 from dlogd.metadata.raft.appends import RaftHaltedError
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.elections import Elections
-from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import NoPoller, Peer, Send, Wire
 from dlogd.metadata.raft.replication import Replication

@@ -6,7 +6,7 @@ cannot depose a leader that others hear. Owner: the Raft loop.
 """
 
 from dlogd.metadata.raft import pysyncobj_adapter
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import Peer, Send
 from dlogd.metadata.raft.timings import NEVER_S, RaftTimings

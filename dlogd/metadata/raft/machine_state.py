@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dlogd.metadata.machine import apply
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import snapshots
+from dlogd.metadata.raft.durable_log import LogFailedError, RaftLog
 from dlogd.metadata.raft.entries import What
 from dlogd.metadata.raft.feature_level import expect_known
-from dlogd.metadata.raft.log import LogFailedError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.state.delta import ImageDelta, between
 from dlogd.metadata.state.encoding import MalformedError

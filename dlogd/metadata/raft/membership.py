@@ -12,7 +12,7 @@ from uuid import UUID
 
 from dlog.errors import InvalidRequestError, NotControllerError
 from dlogd.metadata.raft import entries as wire
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import UNBOUND, Voter, Voters, expect_place

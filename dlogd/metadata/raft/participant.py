@@ -15,9 +15,9 @@ from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.administration import Administration
 from dlogd.metadata.raft.boot import Disk
 from dlogd.metadata.raft.consensus import RaftCore
+from dlogd.metadata.raft.durable_log import LogFailedError
 from dlogd.metadata.raft.feature_level import UnknownLevelError
 from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello
-from dlogd.metadata.raft.log import LogFailedError
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.membership import Membership
 from dlogd.metadata.raft.messages import Message

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlogd.metadata.raft import snapshots
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.entries import Entry
-from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.snapshots import SnapshotFiles
 from dlogd.metadata.raft.timings import NEVER_S

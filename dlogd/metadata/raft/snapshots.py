@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from dlog.checksum import crc32c
 from dlogd.metadata.raft import voters as voter_sets
-from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
+from dlogd.metadata.raft.durable_log import LogCorruptError, LogFailedError
 from dlogd.metadata.raft.voters import Voters
 from dlogd.metadata.state import snapshot
 from dlogd.metadata.state.encoding import MalformedError, Reader, Writer

@@ -9,21 +9,20 @@ import asyncio
 import logging
 
 from dlog.errors import (
-    NONE,
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
     ProtocolError,
     UnknownTopicIdError,
     WireError,
 )
-from dlog.types import LeaderEpoch, NodeId
+from dlog.types import NodeId
 from dlog.wire.frame import RequestHeader
 from dlogd.internal import messages
 from dlogd.metadata.state.image import ClusterImage
 from dlogd.net.disk_reader import HeldReads
 from dlogd.net.frame_memory import FrameMemory
 from dlogd.net.frame_reader import RECEIVE_BYTES
+from dlogd.replication.leader.divergence_check import difference, other_history
 from dlogd.replication.leader.follower_partition import FollowerPartition
 from dlogd.replication.leader.follower_session import FollowerSession
 from dlogd.replication.leader.isr import IsrKeeper
@@ -211,41 +210,3 @@ class FollowerSessions:
         if key[0] in self.image.topics_by_id:
             return NotLeaderOrFollowerError("The partition is not open here")
         return UnknownTopicIdError("This node knows no such topic")
-
-
-def difference(partition: Partition, subscription: Subscription) -> Refusal | None:
-    """Return why a follower cannot go on where it stands; None when its log is a beginning of ours.
-
-    Pure. A follower without a record has no history to differ. A leader that knows no epoch has no
-    record, and what was deleted has counted: nobody is cut below its end (seed 196514).
-    """
-    plog = partition.log
-    start, end = plog.log_start_offset, plog.log_end_offset
-    offset, handle = subscription.fetch_offset, subscription.handle
-    last_epoch = subscription.last_epoch
-    if plog.epochs.entries and last_epoch >= 0 and offset > subscription.log_start_offset:
-        epoch, epoch_end = plog.end_offset_for_epoch(LeaderEpoch(last_epoch))
-        if epoch < 0:
-            # It has an epoch that is newer than all here: those records never counted.
-            epoch, epoch_end = plog.last_epoch, end
-        if last_epoch < plog.epochs.entries[0][0]:
-            # All that was of its epochs is gone here: nobody can say where they part.
-            return Refusal(handle, OffsetOutOfRangeError.code, -1, -1, start, end)
-        if epoch < last_epoch or epoch_end < offset:
-            return Refusal(handle, NONE, epoch, epoch_end, start, end)
-    if not start <= offset <= end:
-        return Refusal(handle, OffsetOutOfRangeError.code, -1, -1, start, end)
-    return None
-
-
-def other_history(partition: Partition, subscription: Subscription) -> Refusal | None:
-    """Return why a follower that nobody counts on begins anew although it has no record to differ.
-
-    Pure. It begins behind the leader's start. What it has deleted was perhaps of a history that
-    does not count any more, since an unclean election, and other records are at those offsets now.
-    """
-    plog, offset = partition.log, subscription.fetch_offset
-    if not plog.log_start_offset < offset == subscription.log_start_offset:
-        return None
-    start, end = plog.log_start_offset, plog.log_end_offset
-    return Refusal(subscription.handle, OffsetOutOfRangeError.code, -1, -1, start, end)

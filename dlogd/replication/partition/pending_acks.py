@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 from dlog.errors import (
     NotEnoughReplicasAfterAppendError,
-    NotLeaderOrFollowerError,
     RequestTimedOutError,
     WireError,
 )
 from dlogd.replication.partition.ack_queue import AckQueue
 from dlogd.replication.partition.leader_state import LeaderState
-from dlogd.replication.partition.lease import Lease
+from dlogd.replication.partition.lease import Lease, end_error
 from dlogd.replication.partition.waiters import AckWaiter
 from dlogd.runtime.clock import Clock
 
@@ -69,7 +68,4 @@ class PendingAcks:
 
     def _judge(self, error: WireError | None) -> tuple[WireError | None, int]:
         now_us = self._clock.now_us()
-        if error is None and now_us >= self.lease.valid_until_us:
-            # Somebody else may lead already, whatever this node has heard.
-            error = NotLeaderOrFollowerError("The lease of this node has ended")
-        return error, now_us
+        return error or end_error(self.lease, now_us), now_us

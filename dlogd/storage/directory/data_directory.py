@@ -10,15 +10,15 @@ docs/formats/data-directory.md. The methods block: `dlogd.storage.log_manager` c
 `Engine.run`, several directories at once; only the blocking half of a directory is here.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import chain, count
 from uuid import UUID
 
 from dlog.errors import ConfigError
-from dlog.types import NodeId, Offset, PartitionId, TopicId, TopicPartition
+from dlog.types import NodeId, Offset
+from dlogd.storage.directory.log_names import DELETED, LogKey, free_name
+from dlogd.storage.directory.stray_directory import StrayDirectory, sort_logs
 from dlogd.storage.io import checkpoint_files
 from dlogd.storage.io.checkpoint_files import Identity, Incarnation, MalformedFileError
 from dlogd.storage.io.emergency_space import EmergencySpace
@@ -32,34 +32,6 @@ LOCK = "lock"
 WEAK = "weak"
 """An empty file of a log whose flush policy was not `always` at some time since it ended well."""
 _PROBE = "probe.tmp"
-_DELETED = ".deleted"
-
-# With partition, topic id and `.deleted` a name stays below the 255 bytes of file systems.
-_TOPIC_NAME_MAX = 190
-_LOG_NAME = re.compile(
-    r"([a-zA-Z0-9._-]{1,190})-(0|[1-9][0-9]{0,9})"
-    r"\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
-)
-
-LogKey = tuple[TopicId, PartitionId]
-"""What tells logs apart; the topic's name in a directory name is for people."""
-
-
-def log_name(topic_partition: TopicPartition, topic_id: TopicId) -> str:
-    """Return the name of a log's directory; a very long topic name is cut."""
-    return f"{topic_partition.topic[:_TOPIC_NAME_MAX]}-{topic_partition.partition}.{topic_id}"
-
-
-def parse_log_name(name: str) -> LogKey | None:
-    """Return whose log a directory is; None for a name that is not of a log."""
-    found = _LOG_NAME.fullmatch(name)
-    return (UUID(found[3]), PartitionId(int(found[2]))) if found else None
-
-
-def parse_stray_name(name: str) -> LogKey | None:
-    """Do the same for a name in `stray/`, which may have got a number."""
-    front, _, number = name.rpartition(".")
-    return parse_log_name(front if number.isdecimal() else name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +69,7 @@ class DataDirectory:
         self.spare = EmergencySpace(root)
         self._lock: Lock | None = None
         self._topics: Directory | None = None
-        self._stray: Directory | None = None
+        self._strays: StrayDirectory | None = None
         self._deleted: dict[str, str] = {}  # new names of logs that were marked
 
     @property
@@ -115,6 +87,12 @@ class DataDirectory:
         """Where the logs are; there after `adopt`."""
         assert self._topics is not None
         return self._topics
+
+    @property
+    def strays(self) -> StrayDirectory:
+        """Logs that were set aside; there after `adopt`."""
+        assert self._strays is not None
+        return self._strays
 
     # -- start
 
@@ -170,7 +148,7 @@ class DataDirectory:
                 self._root, checkpoint_files.IDENTITY, checkpoint_files.encode_identity(identity)
             )
         self._topics = self._root.directory(TOPICS, create=True)
-        self._stray = self._root.directory(STRAY, create=True)
+        self._strays = StrayDirectory(self._root.directory(STRAY, create=True))
         self._root.sync()
         self.spare.keep()
 
@@ -187,26 +165,16 @@ class DataDirectory:
         promised_offsets = self._load_offsets(checkpoint_files.PROMISED_OFFSETS, complaints)
         life = self._load_life(complaints)
         checkpoint_files.remove_file(self._root, checkpoint_files.CLEAN_SHUTDOWN)
-        names: dict[LogKey, str] = {}
-        strays: list[str] = []
-        deleted: list[str] = []
-        for name in self.topics.names():
-            key = parse_log_name(name)
-            if name.endswith(_DELETED):
-                deleted.append(name)
-            elif key is None or key in names or not is_wanted(key):
-                strays.append(name)
-            else:
-                names[key] = name
-        self.set_aside(strays)
+        found = sort_logs(self.topics.names(), is_wanted)
+        self.set_aside(found.strays)
         return Survey(
-            names=names,
+            names=found.names,
             clean_ends=clean_ends or {},
             high_watermarks=high_watermarks or {},
             promised_offsets=promised_offsets or {},
             has_checkpoint=promised_offsets is not None,
-            strays=strays,
-            deleted=deleted,
+            strays=found.strays,
+            deleted=found.deleted,
             complaints=complaints,
             life=life,
             was_clean=clean_ends is not None,
@@ -256,25 +224,8 @@ class DataDirectory:
         return False
 
     def set_aside(self, names: Sequence[str]) -> None:
-        """Move directories of no known log to `stray/`, under a free name."""
-        if not names:
-            return
-        assert self._stray is not None
-        for name in filter(self.topics.exists, names):  # unless an attempt that failed has moved it
-            self.topics.move(name, self._stray, _free_name(self._stray, name))
-        self._stray.sync()
-        self.topics.sync()
-
-    def strays(self) -> dict[str, LogKey]:
-        """Return what was set aside and whose logs it is, by names."""
-        assert self._stray is not None
-        found = {name: parse_stray_name(name) for name in self._stray.names()}
-        return {name: key for name, key in found.items() if key is not None}
-
-    def remove_stray(self, name: str) -> None:
-        """Remove a log that was set aside."""
-        assert self._stray is not None
-        self._stray.remove_tree(name)
+        """Move directories of no known log to `stray/`."""
+        self.strays.set_aside(self.topics, names)
 
     # -- logs
 
@@ -286,14 +237,14 @@ class DataDirectory:
 
     def deleted_name(self, name: str) -> str:
         """Return the name that `mark_deleted` gave last to a log's directory."""
-        return self._deleted.pop(name, name + _DELETED)
+        return self._deleted.pop(name, name + DELETED)
 
     def mark_deleted(self, names: Sequence[str]) -> None:
         """Rename directories of logs so that no start opens them, with one flush for all."""
         marked: list[str] = []
         try:
             for name in filter(self.topics.exists, names):
-                self._deleted[name] = _free_name(self.topics, name, _DELETED)
+                self._deleted[name] = free_name(self.topics, name, DELETED)
                 self.topics.rename(name, self._deleted[name])
                 marked.append(name)
             self.topics.sync()
@@ -305,7 +256,7 @@ class DataDirectory:
 
     def remove_deleted(self, name: str) -> None:
         """Remove what `mark_deleted` has renamed."""
-        if not name.endswith(_DELETED):
+        if not name.endswith(DELETED):
             raise ValueError(f"{name} is not marked as deleted")
         if self.topics.exists(name):
             self.topics.remove_tree(name)
@@ -343,12 +294,6 @@ def note_weak(directory: Directory) -> None:
     """Note in a log's directory that it may promise what is not on stable storage."""
     directory.open(WEAK, create=True).close()
     directory.sync()
-
-
-def _free_name(directory: Directory, name: str, suffix: str = "") -> str:
-    """Return a name that is not there: with a number when it must be."""
-    names = chain([name + suffix], (f"{name}.{number}{suffix}" for number in count(2)))
-    return next(each for each in names if not directory.exists(each))
 
 
 # -- agreement

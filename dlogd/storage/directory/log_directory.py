@@ -18,7 +18,8 @@ from dlogd.config.units import DiskReserve
 from dlogd.runtime.fair_lock import FairLock
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.directory import replaced_marker
-from dlogd.storage.directory.data_directory import DataDirectory, LogKey
+from dlogd.storage.directory.data_directory import DataDirectory
+from dlogd.storage.directory.log_names import LogKey
 from dlogd.storage.io.checkpoint_files import Incarnation
 from dlogd.storage.io.directory_engine import DirectoryEngine
 from dlogd.storage.io.disk_reserve import DiskSpace

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.directory.data_directory import LogKey
 from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.directory.log_names import LogKey
 
 
 class MissingLogs:

@@ -38,8 +38,8 @@ from dlogd.storage.segment.batch_scan import (
     may_be_one_write,
 )
 from dlogd.storage.segment.leader_epochs import EpochHistory, EpochStart
+from dlogd.storage.segment.segment_examination import Examined, examine, quick_look
 from dlogd.storage.segment.segment_names import LOG, SUFFIXES, TDX, file_name, parse_name
-from dlogd.storage.segment.segment_recovery import Examined, examine, quick_look
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any
 
 from dlog.batch.header import HEADER_BYTES
-from dlogd.storage.directory.data_directory import parse_log_name
 from dlogd.storage.directory.log_directory import LogDirectory, StorageSettings
+from dlogd.storage.directory.log_names import parse_log_name
 from dlogd.storage.io import checkpoint_files
 from dlogd.storage.io.checkpoint_files import MalformedFileError
 from dlogd.storage.io.files import Directory, File

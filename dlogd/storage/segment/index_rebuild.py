@@ -18,8 +18,8 @@ from dlogd.storage.segment.batch_scan import (
     scan,
 )
 from dlogd.storage.segment.segment import Segment, SegmentState
+from dlogd.storage.segment.segment_examination import Examined, Visitor
 from dlogd.storage.segment.segment_names import file_name
-from dlogd.storage.segment.segment_recovery import Examined, Visitor
 
 CANDIDATES_MAX = 8
 """So many places behind a damaged batch are tried: each costs a scan to the segment's end."""

@@ -17,9 +17,9 @@ from dlogd.storage.io.append_memory import AppendMemory
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.segment.index_files import BadEntriesError
 from dlogd.storage.segment.record_timestamps import KnownTimes
+from dlogd.storage.segment.segment_examination import Examined
 from dlogd.storage.segment.segment_indexes import OpenedSegment, SegmentIndexes, headers_of
 from dlogd.storage.segment.segment_names import file_name
-from dlogd.storage.segment.segment_recovery import Examined
 from dlogd.storage.segment.segment_space import NEVER, SegmentSpace
 from dlogd.storage.segment.sparse_index import EntryHeader, OpenedEntries
 from dlogd.storage.segment.tail_buffer import TailBuffer

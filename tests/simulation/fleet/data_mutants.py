@@ -9,7 +9,7 @@ from typing import Any
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import NONE
 from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
-from dlogd.metadata.machine import partition as partition_steps
+from dlogd.metadata.machine import alter_partition
 from dlogd.metadata.machine.election import _Draft
 from dlogd.node.replication_setup import ReplicationSetup
 from dlogd.replication import replica_manager, role_assigner
@@ -318,7 +318,7 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (role_assigner, "leadership", _feed_everybody),
         (replica_manager, "mine", _open_everything),
         (ReplicationSetup, "_on_role", _follow_as_anybody),
-        (partition_steps, "_check_members", _do_nothing),
+        (alter_partition, "_check_members", _do_nothing),
         (_Draft, "__init__", _take_anybody_in),
     ),
     "H11 a zombie goes on as leader": (

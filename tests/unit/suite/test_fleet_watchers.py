@@ -13,7 +13,7 @@ import pytest
 
 from dlog.errors import OffsetNotAvailableError
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch, PartitionId, TopicPartition
-from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.machine.image_changes import with_topics
 from dlogd.metadata.state.image import (
     EMPTY_IMAGE,
     ClusterImage,

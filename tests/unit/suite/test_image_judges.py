@@ -8,7 +8,7 @@ import pytest
 
 from dlog.client.views import PartitionView
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.machine.image_changes import with_topics
 from dlogd.metadata.state.image import EMPTY_IMAGE, PartitionImage, TopicImage
 from tests.cluster.image_journal import ImageJournal, PartitionSeen, read_images
 from tests.cluster.image_judges import GRACE_S, MinIsrJudge, by_partition, judge_images

@@ -12,8 +12,8 @@ from dlog.batch.records import Record, encode
 from dlog.compression import Codec
 from dlogctl.__main__ import main
 from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.segment.segment_examination import examine
 from dlogd.storage.segment.segment_names import file_name
-from dlogd.storage.segment.segment_recovery import examine
 
 BATCHES = 60
 RECORDS_PER_BATCH = 2

@@ -16,8 +16,8 @@ from dlogd.__main__ import load_checked
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.metadata.journal_files import MetadataCorruptError
+from dlogd.metadata.raft.durable_log import LogCorruptError, LogFailedError
 from dlogd.metadata.raft.feature_level import UnknownLevelError
-from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
 from dlogd.node.service import Service, Surroundings, exit_code_of
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.config_reload import plan_reload

@@ -11,8 +11,8 @@ import pytest
 from dlog.types import NO_NODE, NodeId
 from dlogd.metadata.commands.codec import CreateTopic, DeleteTopic
 from dlogd.node.broker import Broker
-from dlogd.node.stray_logs import why_not_needed
-from dlogd.storage.directory.data_directory import parse_stray_name
+from dlogd.node.stray_removal import why_not_needed
+from dlogd.storage.directory.stray_directory import parse_stray_name
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run_virtual

@@ -18,7 +18,7 @@ from dlog.errors import (
 )
 from dlog.types import PartitionEpoch, TopicPartition
 from dlogd.config.schema import build
-from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.machine.image_changes import with_topics
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_snapshots import SNAPSHOT
 from dlogd.replication.replica_manager import ReplicaManager

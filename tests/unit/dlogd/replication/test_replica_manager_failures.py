@@ -11,7 +11,7 @@ import pytest
 
 from dlog.errors import KafkaStorageError
 from dlog.types import NodeId
-from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.machine.image_changes import with_topics
 from dlogd.replication import replica_manager as manager_module
 from dlogd.storage.directory.data_directory import DataDirectory
 from tests.fakes.front import until

@@ -11,13 +11,8 @@ import pytest
 from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicPartition
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.directory.data_directory import (
-    Claim,
-    DataDirectory,
-    agreed_cluster,
-    log_name,
-    parse_log_name,
-)
+from dlogd.storage.directory.data_directory import Claim, DataDirectory, agreed_cluster
+from dlogd.storage.directory.log_names import log_name, parse_log_name
 from dlogd.storage.io.checkpoint_files import (
     HIGH_WATERMARKS,
     LIFE,

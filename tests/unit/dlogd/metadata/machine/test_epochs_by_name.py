@@ -19,7 +19,7 @@ from dlogd.metadata.commands.codec import (
     encode,
 )
 from dlogd.metadata.machine import apply
-from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.machine.image_changes import with_topics
 from dlogd.metadata.state import snapshot
 from dlogd.metadata.state.image import EMPTY_IMAGE, ClusterImage, PartitionImage, TopicImage
 from dlogd.metadata.state.limits import EPOCH_FLOOR_MAX, LEVEL_EPOCH_FLOOR, LEVEL_NEWEST

@@ -11,7 +11,7 @@ from dlogd.metadata.raft import appends, pysyncobj_adapter
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.appends import RaftHaltedError
 from dlogd.metadata.raft.consensus import RaftCore
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.snapshots import SnapshotFiles
 from dlogd.metadata.raft.timings import RaftTimings

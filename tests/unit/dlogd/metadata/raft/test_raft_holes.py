@@ -17,7 +17,7 @@ from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import pysyncobj_adapter, snapshots
 from dlogd.metadata.raft.boot import Disk, open_disk
 from dlogd.metadata.raft.consensus import RaftCore
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters

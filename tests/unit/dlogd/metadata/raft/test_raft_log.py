@@ -9,7 +9,7 @@ import pytest
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.boot import open_disk
-from dlogd.metadata.raft.log import NAME, LogCorruptError, LogFailedError, RaftLog
+from dlogd.metadata.raft.durable_log import NAME, LogCorruptError, LogFailedError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.metadata.state.image import EMPTY_IMAGE

@@ -9,7 +9,7 @@ import pytest
 
 from dlog.errors import InvalidRequestError, NotControllerError
 from dlogd.metadata.raft import entries
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.membership import AdminRequest, Membership, Operation
 from dlogd.metadata.raft.peers import Peer
 from dlogd.metadata.raft.timings import RaftTimings

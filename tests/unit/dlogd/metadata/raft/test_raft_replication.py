@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from dlogd.metadata.raft import snapshots
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.durable_log import RaftLog
 from dlogd.metadata.raft.peers import Peer
 from dlogd.metadata.raft.replication import MESSAGES_IN_FLIGHT_MAX, Replication
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles

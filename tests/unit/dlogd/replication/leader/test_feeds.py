@@ -14,8 +14,9 @@ from dlogd.internal import messages
 from dlogd.internal.messages import Replicate
 from dlogd.net.frame_memory import FrameMemory
 from dlogd.replication.follower.divergence import divergence
+from dlogd.replication.leader.divergence_check import difference
 from dlogd.replication.leader.follower_session import FollowerSession
-from dlogd.replication.leader.follower_sessions import FollowerSessions, difference
+from dlogd.replication.leader.follower_sessions import FollowerSessions
 from dlogd.replication.partition.leader_state import FollowerProgress
 from dlogd.replication.protocol import Refusal, Subscription
 from dlogd.storage.segment.leader_epochs import EpochHistory

@@ -230,7 +230,7 @@ def test_a_disk_that_fails_while_an_index_is_made_anew_fails_the_log() -> None:
             raise OSError(errno.EIO, "Input/output error")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dlogd.storage.segment.segment_recovery.store_entries", refuse)
+            patch.setattr("dlogd.storage.segment.segment_examination.store_entries", refuse)
             with pytest.raises(KafkaStorageError):
                 await plog.locate(1)
         assert plog.failed is not None
@@ -249,7 +249,7 @@ def test_a_full_disk_while_an_index_is_made_anew_costs_one_answer() -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dlogd.storage.segment.segment_recovery.store_entries", refuse)
+            patch.setattr("dlogd.storage.segment.segment_examination.store_entries", refuse)
             with pytest.raises(KafkaStorageError):
                 await plog.locate(1)
         assert plog.failed is None

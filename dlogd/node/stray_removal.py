@@ -14,8 +14,8 @@ from functools import partial
 from dlog.types import NodeId
 from dlogd.metadata.state.image import ClusterImage
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.directory.data_directory import LogKey
 from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.directory.log_names import LogKey
 
 log = logging.getLogger(__name__)
 
@@ -74,13 +74,13 @@ class StrayRemoval:
         services = home.services
         now_ms = services.clock.now_ms()
         try:
-            strays = await services.engine.run(home.directory.strays)
+            strays = await services.engine.run(home.directory.strays.logs)
             for name, key in strays.items():
                 since_ms = self._seen_ms.setdefault((home.path, name), now_ms)
                 why = why_not_needed(self._image(), self._node_id, key)
                 if why is None or now_ms - since_ms < self._retention_ms:
                     continue
-                await services.engine.run(partial(home.directory.remove_stray, name))
+                await services.engine.run(partial(home.directory.strays.remove, name))
                 log.info("Deleted a stray log path=%s/stray/%s reason=%r", home.path, name, why)
         except OSError as error:
             log.warning("Could not delete stray logs path=%s/stray error=%s", home.path, error)

@@ -6,7 +6,7 @@ Pure. Topics that do not change are not copied, and nor is what surrounds them.
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from dlog.errors import UnknownTopicIdError
+from dlog.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from dlog.types import NodeId, TopicId
 from dlogd.metadata.machine.election import Change, Rules, rules_of, settle
 from dlogd.metadata.state.image import ClusterImage, NodeRegistration, PartitionImage, TopicImage
@@ -26,6 +26,14 @@ def topic_of(image: ClusterImage, topic_id: TopicId) -> TopicImage:
     if topic is None:
         raise UnknownTopicIdError(f"There is no topic with id {topic_id}")
     return topic
+
+
+def partition_of(topic: TopicImage, number: int) -> PartitionImage:
+    """Return a partition, or raise UnknownTopicOrPartitionError."""
+    partition = topic.partition(number)
+    if partition is None:
+        raise UnknownTopicOrPartitionError(f"There is no partition {topic.name}-{number}")
+    return partition
 
 
 def with_topics(image: ClusterImage, topics: list[TopicImage]) -> ClusterImage:
