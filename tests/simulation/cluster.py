@@ -106,6 +106,9 @@ class Host:
         self.is_held_down = False  # nothing may start it
         # Whether errors of a disk may have made the node give up files until it is restarted.
         self.disturbed = False
+        self.short_until_ns = -1
+        """Until then nothing can be opened on one of its disks: no fault of the disk."""
+        self.stop_began_ns = 0
         self.pause_number = 0
         self._graveyard: list[Any] = []
         self.machine = self._new_machine()
@@ -263,6 +266,7 @@ class Host:
         if self.state not in ("up", "starting") or self.loop is None or self.broker is None:
             return
         self.state = "stopping"
+        self.stop_began_ns = self.world.now_ns
         self.trace("stop", self.loop.name)
         self.loop.call_soon(self._stop, self.loop, self.broker, downtime_ns)
 
@@ -286,8 +290,12 @@ class Host:
         self.world.at(0, self._after_stop, loop, broker, downtime_ns)
 
     def _may_hang(self) -> bool:
-        """Whether a stop may end without all that it waits for."""
-        return False
+        """Whether a stop may end without all that it waits for.
+
+        What cannot be opened is tried again a second later, when the time of a stop may be over
+        (seed 3067).
+        """
+        return self.stop_began_ns < self.short_until_ns
 
     def _after_stop(self, loop: SimLoop, broker: Broker, downtime_ns: int | None) -> None:
         if loop is not self.loop or self.state != "stopping":

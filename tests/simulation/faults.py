@@ -169,6 +169,8 @@ class Saboteur:
         disk, _ = self._disk(fault)
         error = DiskFault(("open",), errno=errno.EMFILE, probability=fault.amount)
         self._add(disk, fault, error, disturbs=False)
+        until_ns = self._world.now_ns + fault.length_ms * MS
+        self._host.short_until_ns = max(self._host.short_until_ns, until_ns)
 
     def _full_disk(self, fault: Fault) -> None:
         disk, _ = self._disk(fault)

@@ -103,7 +103,7 @@ class FleetHost(Host):
         just_before_ns = self.config.shutdown.timeout_ms * NS // 1_000 // 10
         just_before_ns += int(FAREWELL_S * NS)
         stuck = any(disk.stuck for disk in self.machine.disks.values())
-        return stuck or self.world.now_ns - self.unstuck_ns < just_before_ns
+        return super()._may_hang() or stuck or self.world.now_ns - self.unstuck_ns < just_before_ns
 
     def _continue(self, loop: SimLoop, pause_number: int) -> None:
         super()._continue(loop, pause_number)
