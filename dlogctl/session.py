@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from dlog.client.blocking import BlockingClient
 from dlog.client.retry import RetryPolicy
-from dlog.errors import UnknownTopicOrPartitionError
+from dlog.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from dlog.transport import ConnectionOptions
 from dlogctl.settings import Settings
 
@@ -23,11 +23,18 @@ def no_topic(name: str) -> UnknownTopicOrPartitionError:
 
 @contextmanager
 def naming_topic(name: str) -> Iterator[None]:
-    """Say of which topic it is that there is none: the cluster's answer does not."""
+    """Say which topic is not there, or has a wrong name: the cluster's answer does not."""
     try:
         yield
     except UnknownTopicOrPartitionError:
         raise no_topic(name) from None
+    except InvalidTopicError as error:
+        if str(error) not in ("", name):
+            raise
+        raise InvalidTopicError(
+            f"topic name {name!r} is not allowed; a name has 1 to 249 ASCII letters, digits,"
+            " '.', '_' and '-'"
+        ) from None
 
 
 def client_options(settings: Settings) -> tuple[ConnectionOptions, RetryPolicy]:

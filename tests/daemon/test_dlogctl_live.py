@@ -104,6 +104,7 @@ def test_configs_of_the_cluster_are_changed(node: DaemonProcess) -> None:
         ("log-dirs --node 9", 1, "the cluster has no node 9; its nodes: "),
         ("log-dirs --topic gone", 1, "there is no topic gone; see: dlogctl topic list"),
         ("topic describe events --watch=0", 64, "is below 0.1 s"),
+        ("topic describe a/b", 1, "topic name 'a/b' is not allowed; a name has 1 to 249 ASCII"),
     ],
 )
 def test_refusals_say_what_to_do(node: DaemonProcess, line: str, code: int, message: str) -> None:
