@@ -83,7 +83,7 @@ for _name in ("loads", "load", "dumps", "dump"):
 
 
 def check(core: Any = None) -> None:
-    """Raise PinnedError unless pysyncobj is the known one; also look at a made `core`."""
+    """Raise PysyncobjError unless pysyncobj is the known one; also look at a made `core`."""
     found = pysyncobj.version.VERSION
     if found != VERSION:
         raise PysyncobjError(

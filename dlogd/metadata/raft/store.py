@@ -87,7 +87,7 @@ class RaftStore(Participant):
     ) -> "RaftStore":
         """Read what the directory holds, listen, and take part.
 
-        Raises PinnedError, LogCorruptError, LogFailedError, UnknownLevelError and OSError.
+        Raises PysyncobjError, LogCorruptError, LogFailedError, UnknownLevelError and OSError.
         `on_failed` is called once.
         """
         pysyncobj_adapter.check()
