@@ -70,6 +70,8 @@ class ControllerDriver:
         self.elections_total = 0
         self.table: LeaseTable | None = None
         """The book of leases while this node is controller."""
+        self.on_began: Callable[[], None] = _ignore
+        """Called when this node has become controller and takes heartbeats."""
         self._node_id = node_id
         self._store = store
         self._timings = timings
@@ -158,6 +160,7 @@ class ControllerDriver:
         await watch.start()
         self.table, self._watch = table, watch
         log.info("Became controller controller_epoch=%d nodes=%d", epoch, len(image.nodes))
+        self.on_began()
         try:
             await self._plan_on(table, Planner(epoch, self._new_id, self._settings))
         finally:
@@ -199,3 +202,7 @@ class ControllerDriver:
 
     async def _propose(self, command: Command) -> object:
         return await self._store.propose(command, self._clock.now_ms() + PROPOSE_TIMEOUT_MS)
+
+
+def _ignore() -> None:
+    pass

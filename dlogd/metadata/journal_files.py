@@ -65,6 +65,11 @@ def holds_metadata(directory: Directory) -> bool:
     return False
 
 
+def is_file_of_journal(name: str) -> bool:
+    """Whether a file is a part of what a node kept alone."""
+    return _NAME.match(name) is not None or name == checkpoint_files.METADATA_VERSION
+
+
 def _name(version: int, kind: str) -> str:
     return f"metadata-{version:020}.{kind}"
 

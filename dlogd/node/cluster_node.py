@@ -200,6 +200,8 @@ class ClusterNode:
             make_watch=self._make_watch,
             settings=planner_settings(config),
         )
+        # Its own heartbeat came too early for the controller that it is now.
+        self.driver.on_began = self.keeper.beat_now
 
     def _make_service(self) -> LivenessService:
         service = LivenessService(

@@ -17,6 +17,7 @@ from dlogd.controller.planner import grouped
 from dlogd.metadata.commands.codec import MalformedCommandError, Proof, RegisterNode, encode
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress, Outcome, Refused
+from dlogd.metadata.state.limits import LEVEL_OLDEST
 from dlogd.node.replica_proof import ReplicaProof
 from dlogd.runtime.clock import Clock
 
@@ -132,11 +133,14 @@ async def await_end_of_earlier_life(
 
     Whoever holds the locks of the directories which that life used is its successor: it has ended.
     Without them it may run elsewhere, with other directories; then the controller's word counts.
+    A life at level 1 kept its metadata alone, in files that were taken over with their lock.
     """
     told = False
     while True:
         known = store.image.nodes.get(node_id)
         if known is None or known.fenced or known.node_epoch == proof.previous_epoch:
+            return
+        if store.image.feature_level == LEVEL_OLDEST:
             return
         if is_outlived():
             return

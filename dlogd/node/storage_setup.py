@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from dlog.errors import ConfigError
 from dlogd.config.choices import DirectIo
 from dlogd.config.schema import Config
-from dlogd.metadata.journal_files import holds_metadata
 from dlogd.metadata.raft.durable_log import NAME as RAFT_LOG
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
@@ -91,22 +90,15 @@ def log_dirs(homes: Iterable[LogDirectory]) -> list[LogDir]:
 def metadata_directory(config: Config, open_directory: Callable[[str], Directory]) -> Directory:
     """Return the directory of the metadata. Blocking; raises OSError.
 
-    Raises ConfigError when it has that of a node alone, and this one is of a cluster, or the other
-    way round: no topic would claim the logs, all would be set aside.
+    Raises ConfigError when it has that of a node of a cluster, and this one is alone: no topic
+    would claim the logs, all would be set aside.
     """
     path = config.metadata.directory
     if path is None:
         directory = metadata_home(open_directory(config.data.directories[0]))
     else:
         directory = open_directory(path)
-    was_alone = holds_metadata(directory)
-    if config.controllers is not None and was_alone:
-        raise ConfigError(
-            f"{directory.path} holds the metadata of a node that was alone, which cannot become one"
-            " of a cluster: remove `controllers` to serve its topics as before, or give the node"
-            " new directories (data.directories, metadata.directory)"
-        )
-    if config.controllers is None and not was_alone and directory.exists(RAFT_LOG):
+    if config.controllers is None and directory.exists(RAFT_LOG):
         raise ConfigError(
             f"{directory.path} holds the metadata of a node of a cluster: set `controllers` as on"
             " the other nodes, or give the node new directories (data.directories,"

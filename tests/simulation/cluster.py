@@ -7,7 +7,6 @@ that no destructor runs in its middle.
 
 import asyncio
 import errno
-import logging
 import random
 from dataclasses import replace
 from functools import partial
@@ -18,26 +17,15 @@ from dlogd.config.schema import Config
 from dlogd.node.broker import Broker
 from dlogd.runtime.config_reload import plan_reload
 from tests.fakes.disk import Machine, Process
-from tests.fakes.faults import Latency, ProcessDied
+from tests.fakes.faults import Latency
 from tests.fakes.randomness import SeededRandomness
+from tests.simulation.log_watch import Watcher
 from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
 from tests.simulation.plan import NODE_ADDRESS, Plan
 from tests.simulation.trace import Trace
 
 RESTART_DELAY_NS = 300_000_000  # as the service manager's RestartSec
-
-
-class Watcher(Protocol):
-    """Who takes note of what is wrong."""
-
-    @property
-    def violations(self) -> list[str]:
-        """Everything so far."""
-
-    @property
-    def power_cuts_ns(self) -> list[int]:
-        """When hosts lost power."""
 
 
 class HostPlan(Protocol):
@@ -349,57 +337,3 @@ class Host:
         if self.state != "up" or self.broker is None:
             return self.state
         return self.broker.not_ready_reason()
-
-
-BUGS = ("Task failed", "Closed connection after an unexpected error")
-"""What a daemon says of its own bugs where it shows no traceback."""
-
-
-class LogWatch(logging.Handler):
-    """Takes the nodes' log lines into the trace; what tells of a bug is a violation."""
-
-    def __init__(self, trace: Trace, history: Watcher) -> None:
-        super().__init__(logging.INFO)
-        self._trace = trace
-        self._history = history
-        self._loggers = [logging.getLogger(name) for name in ("dlogd", "dlog", "asyncio")]
-        self._before: list[tuple[int, bool]] = []
-
-    def __enter__(self) -> "LogWatch":
-        for logger in self._loggers:
-            self._before.append((logger.level, logger.propagate))
-            logger.setLevel(logging.INFO)
-            logger.propagate = False
-            logger.addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for logger, (level, propagate) in zip(self._loggers, self._before, strict=True):
-            logger.removeHandler(self)
-            logger.setLevel(level)
-            logger.propagate = propagate
-
-    def emit(self, record: logging.LogRecord) -> None:
-        loop = asyncio.events._get_running_loop()
-        if isinstance(loop, SimLoop) and loop.dead:
-            return
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, ProcessDied):
-            return
-        message = record.getMessage().replace("\n", " ")
-        self._trace("log", record.levelname, message)
-        if error is not None or message.startswith(BUGS):
-            place = ""
-            if error is not None and error.__traceback__ is not None:
-                place = _place_of(error)
-            self._history.violations.append(f"traceback: {message} {error!r}{place}")
-
-
-def _place_of(error: BaseException) -> str:
-    traceback = error.__traceback__
-    place = ""
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        place = f" at {code.co_filename.rpartition('/')[2]}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return place

@@ -19,10 +19,11 @@ from tests.histories.checkers import check
 from tests.histories.history import FinalLog, History, LogKey, Outcome
 from tests.simulation.admins import Administrator, RudeClient
 from tests.simulation.clients import Surroundings
-from tests.simulation.cluster import Host, LogWatch
+from tests.simulation.cluster import Host
 from tests.simulation.constants import replaced
 from tests.simulation.consumers import Consumer
 from tests.simulation.faults import Saboteur
+from tests.simulation.log_watch import LogWatch
 from tests.simulation.loop import NS, SimLoop, StalledError, World
 from tests.simulation.network import Network
 from tests.simulation.plan import CLIENT_ADDRESSES, ConsumerPlan, Plan, ProducerPlan

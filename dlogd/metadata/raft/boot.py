@@ -4,9 +4,11 @@ Snapshot and log are each whole or absent; a crash may come between the two, and
 is the newer one. What no crash can make (a gap, a missing file, damage) is refused.
 """
 
+from dlogd.metadata.journal_files import holds_metadata
 from dlogd.metadata.raft.durable_log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.feature_level import expect_known
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
+from dlogd.metadata.raft.takeover import take_over
 from dlogd.metadata.raft.voters import Voters
 from dlogd.runtime.randomness import Entropy
 from dlogd.storage.io.files import Directory, Lock
@@ -31,10 +33,18 @@ class Disk:
         self._lock.release()
 
 
-def open_disk(directory: Directory, node_id: int, bootstrap: Voters, entropy: Entropy) -> Disk:
-    """Read the directory, or begin one.
+def open_disk(
+    directory: Directory,
+    node_id: int,
+    bootstrap: Voters,
+    entropy: Entropy,
+    *,
+    cluster_id: str = "",
+) -> Disk:
+    """Read the directory, or begin one; take over what a node kept alone.
 
-    Raises LogCorruptError, LogFailedError, UnknownLevelError and OSError.
+    Raises LogCorruptError, LogFailedError, TakeoverError, MetadataCorruptError, UnknownLevelError
+    and OSError.
     """
     try:
         lock = directory.lock(LOCK_NAME)
@@ -45,6 +55,8 @@ def open_disk(directory: Directory, node_id: int, bootstrap: Voters, entropy: En
         # A killed process may have made names that only the system's memory holds: what goes into
         # those files from now on would be lost with the names.
         directory.sync()
+        if holds_metadata(directory):
+            take_over(directory, node_id, cluster_id, bootstrap, entropy)
         files = SnapshotFiles(directory)
         taken = files.load()
         if taken is not None:

@@ -64,14 +64,22 @@ class RaftLog:
 
     @classmethod
     def create(
-        cls, directory: Directory, node_id: int, directory_id: UUID, voters: Voters
+        cls,
+        directory: Directory,
+        node_id: int,
+        directory_id: UUID,
+        voters: Voters,
+        *,
+        base_index: int = 1,
+        base_term: int = 0,
     ) -> "RaftLog":
-        """Begin an empty log."""
-        stub: Entry = (wire.NO_OP_ENTRY, 1, 0)
-        made = cls(
-            directory,
-            LogContent(node_id=node_id, directory_id=directory_id, base_voters=voters, stub=stub),
+        """Begin an empty log, behind an entry that a snapshot covers, or behind nothing."""
+        stub: Entry = (wire.NO_OP_ENTRY, base_index, base_term)
+        content = LogContent(
+            node_id=node_id, directory_id=directory_id, base_voters=voters, stub=stub
         )
+        content.term = base_term
+        made = cls(directory, content)
         made._rewrite()
         return made
 

@@ -86,6 +86,8 @@ class Elections(pysyncobj_adapter.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftElectionDeadline = self.now_s() + timeout_s
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        if self.is_voter and len(self._log.voters) == 1:
+            return 0.0  # nobody else could lead, so nobody is waited for
         return self._rng.uniform(self._timings.election_min_s, self._timings.election_max_s)
 
     def _to_voters(self, kind: str, term: int) -> None:

@@ -91,7 +91,13 @@ class RaftStore(Participant):
         `on_failed` is called once.
         """
         pysyncobj_adapter.check()
-        disk = open_disk(directory, config.node_id, config.controllers, randomness.entropy)
+        disk = open_disk(
+            directory,
+            config.node_id,
+            config.controllers,
+            randomness.entropy,
+            cluster_id=config.cluster,
+        )
         store = cls(config, disk, clock=clock, randomness=randomness, on_failed=on_failed)
         started = False
         try:

@@ -15,7 +15,6 @@ from typing import Any
 
 from dlogd.metadata.raft import pysyncobj_adapter
 from dlogd.metadata.state import snapshot
-from tests.simulation.cluster import LogWatch, _place_of
 from tests.simulation.fleet.checks import FleetRegistry
 from tests.simulation.fleet.clients import FleetClient
 from tests.simulation.fleet.data_admin import DataAdmin
@@ -34,6 +33,7 @@ from tests.simulation.fleet.smallness import bounds_of
 from tests.simulation.fleet.steward import Steward
 from tests.simulation.fleet.threads import virtual_threads
 from tests.simulation.fleet.wholeness import Wholeness
+from tests.simulation.log_watch import LogWatch, place_of
 from tests.simulation.loop import NS, SimLoop, StalledError, World
 from tests.simulation.network import Network
 from tests.simulation.run import _ignore_the_dead
@@ -235,7 +235,7 @@ class _FleetRun:
         elif not self.registry.violations and task.exception() is not None:
             error = task.exception()
             assert error is not None
-            self.violate(f"ending: {error!r}{_place_of(error)}")
+            self.violate(f"ending: {error!r}{place_of(error)}")
         if not self.registry.violations:
             found = judge(self.history, self.registry.stale_max_ns, self.data.lives)
             self.registry.violations += found
