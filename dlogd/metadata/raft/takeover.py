@@ -41,9 +41,10 @@ def take_over(
     if not directory.exists(NAME):
         if bootstrap.node_ids != (node_id,):
             raise TakeoverError(
-                f"{directory.path} holds the metadata of a node that was alone: `controllers` has"
-                f" to name node {node_id} and no other until it has started once; add the others"
-                " by dlogctl controller add"
+                f"{directory.path} holds the metadata of a node that was alone: let `controllers`"
+                f" name node {node_id} and no other, start it, and add the others by dlogctl"
+                " controller add; or remove `controllers` to serve its topics as before, or give"
+                " the node new directories (data.directories, metadata.directory)"
             )
         image = _read(directory)
         if image.cluster_id not in ("", cluster_id):

@@ -104,7 +104,7 @@ def test_what_the_quorum_has_counts_when_the_journal_could_not_be_put_away() -> 
 @pytest.mark.parametrize(
     ("voters", "cluster_id", "said"),
     [
-        (THREE, "c", "`controllers` has to name node 1 and no other until it has started once"),
+        (THREE, "c", "let `controllers` name node 1 and no other, start it, and add the others"),
         (ALONE, "d", "holds the metadata of cluster c, not of d: set cluster.id: c"),
     ],
 )
