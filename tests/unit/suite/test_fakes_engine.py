@@ -12,6 +12,7 @@ from dlogd.storage.io.files import Directory, File
 from dlogd.storage.io.io_engine import Engine, ReadBuffer
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault, Latency
+from tests.fakes.manager import until
 from tests.fakes.rebooted import durable_file, reopen
 
 
@@ -181,8 +182,8 @@ def test_death_in_the_middle_of_work() -> None:
                     file.pwrite(b"x", number)
 
             task = asyncio.ensure_future(process.engine.run(work))
-            await asyncio.sleep(0.01)
-            assert deaths and not task.done()
+            await until(lambda: deaths)  # noqa: B023
+            assert not task.done()
             machine.crash()
             task.cancel()
             assert reopen(machine).open("f").size() == 4

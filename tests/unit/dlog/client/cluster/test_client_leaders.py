@@ -50,7 +50,7 @@ def test_leaders_are_known_once_they_were_looked_up() -> None:
         with pytest.raises(UnknownTopicOrPartitionError):
             await cluster.metadata("missing")
 
-    check(work)
+    check(work, policy={"patience_s": 30.0})
 
 
 def test_old_metadata_is_asked_for_again() -> None:

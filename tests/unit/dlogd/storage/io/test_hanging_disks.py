@@ -19,7 +19,7 @@ from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.io.posix import open_directory
 from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.device import Disk
-from tests.fakes.logs import append, append_waiting, run
+from tests.fakes.logs import append, append_waiting, run_virtual
 from tests.fakes.manager import CONFIG, SETTINGS, TOPIC_ID, ManagerHost, partition, until
 
 LARGE = 16384
@@ -39,7 +39,7 @@ class HangingFile:
         self._file = file
 
     def fileno(self) -> int:
-        self.answers.wait(20)
+        self.answers.wait(60)
         return self._file.fileno()
 
     def size(self) -> int:
@@ -50,7 +50,7 @@ def with_engine(kind: str, body: Callable[[Engine], "asyncio._CoroutineLike[None
     async def work() -> None:
         engine = open_engine(kind, asyncio.get_running_loop())
         try:
-            await asyncio.wait_for(body(engine), 15)
+            await asyncio.wait_for(body(engine), 60)
         finally:
             engine.close()
 
@@ -76,7 +76,7 @@ def test_a_directory_that_hangs_leaves_the_others_their_threads(kind: str, tmp_p
             answers += 1
 
         waiting = [
-            asyncio.ensure_future(first.run(lambda: stuck.answers.wait(20))) for _ in range(20)
+            asyncio.ensure_future(first.run(lambda: stuck.answers.wait(60))) for _ in range(20)
         ]
         for number in range(20):
             first.write(stuck, number * 4, [memoryview(b"dead")], durable=True, done=done)
@@ -84,13 +84,13 @@ def test_a_directory_that_hangs_leaves_the_others_their_threads(kind: str, tmp_p
         for _ in range(8):
             engine.read(stuck, 0, 4096, reads.append)
         await asyncio.sleep(0.05)
-        assert await asyncio.wait_for(second.run(lambda: 7), 2) == 7
+        assert await asyncio.wait_for(second.run(lambda: 7), 30) == 7
         written = loop.create_future()
         second.write(fine, 0, [memoryview(b"good")], durable=True, done=written.set_result)
-        assert await asyncio.wait_for(written, 2) is None
+        assert await asyncio.wait_for(written, 30) is None
         read = loop.create_future()
         engine.read(fine, 0, 4, read.set_result)
-        buffer = await asyncio.wait_for(read, 2)
+        buffer = await asyncio.wait_for(read, 30)
         assert bytes(buffer.view) == b"good"
         buffer.release()
         assert {path for _, path in first.in_flight()} == {stuck.path} and not answers
@@ -110,7 +110,7 @@ def test_a_directory_that_hangs_leaves_the_others_their_threads(kind: str, tmp_p
 def test_work_on_a_disk_that_was_given_up_is_waited_for_by_nobody() -> None:
     async def body(engine: Engine) -> None:
         disk, answers = DirectoryEngine(engine, "/d"), threading.Event()
-        asked = asyncio.ensure_future(disk.ask(lambda: answers.wait(20)))
+        asked = asyncio.ensure_future(disk.ask(lambda: answers.wait(60)))
         await until(disk.in_flight)
         disk.give_up()
         for waiting in (asked, disk.run(lambda: 1)):
@@ -178,7 +178,7 @@ def test_a_disk_that_hangs_is_taken_out_of_service_and_the_others_go_on() -> Non
         disk.unstick()
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_log_that_hangs_is_deleted_once_its_disk_is_given_up() -> None:
@@ -199,7 +199,7 @@ def test_a_log_that_hangs_is_deleted_once_its_disk_is_given_up() -> None:
         disk.unstick()
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_who_waits_for_the_memory_of_a_disk_that_hangs_hears_of_its_failure() -> None:
@@ -220,7 +220,7 @@ def test_who_waits_for_the_memory_of_a_disk_that_hangs_hears_of_its_failure() ->
         disk.unstick()
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_directory_that_fails_and_then_hangs_is_given_up_too() -> None:
@@ -237,7 +237,7 @@ def test_a_directory_that_fails_and_then_hangs_is_given_up_too() -> None:
         disk.unstick()
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_log_that_was_deleted_on_a_disk_that_hung_leaves_no_memory_behind() -> None:
@@ -258,7 +258,7 @@ def test_a_log_that_was_deleted_on_a_disk_that_hung_leaves_no_memory_behind() ->
         assert not hanging.active.tail.memory_bytes and not wrong, wrong
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_cut_that_waits_for_a_disk_frees_nothing_that_is_in_flight() -> None:
@@ -282,7 +282,7 @@ def test_a_cut_that_waits_for_a_disk_frees_nothing_that_is_in_flight() -> None:
         disk.unstick()
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_log_whose_zeros_hang_is_deleted_once_its_disk_is_given_up() -> None:
@@ -300,7 +300,7 @@ def test_a_log_whose_zeros_hang_is_deleted_once_its_disk_is_given_up() -> None:
         disk.unstick()
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_read_that_hangs_ends_when_its_disk_is_given_up() -> None:
@@ -324,7 +324,7 @@ def test_a_read_that_hangs_ends_when_its_disk_is_given_up() -> None:
         disk.unstick()
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_file_that_is_in_flight_stays_open_when_its_last_reader_goes() -> None:
@@ -347,7 +347,7 @@ def test_a_file_that_is_in_flight_stays_open_when_its_last_reader_goes() -> None
         disk.unstick()
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_disk_that_pauses_for_less_stays() -> None:
@@ -363,7 +363,7 @@ def test_a_disk_that_pauses_for_less_stays() -> None:
         assert not host.failed
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_of_a_log_that_failed_only_what_is_in_flight_keeps_its_memory() -> None:
@@ -383,4 +383,4 @@ def test_of_a_log_that_failed_only_what_is_in_flight_keeps_its_memory() -> None:
         await until(lambda: memory.usage().taken_bytes < 3 * LARGE)
         await host.stop()
 
-    run(scenario)
+    run_virtual(scenario)
