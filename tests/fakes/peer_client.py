@@ -25,7 +25,7 @@ def check(work: Callable[[PeerCluster, Cluster], Awaitable[None]]) -> None:
             options=ConnectionOptions(request_timeout_s=1, connect_timeout_s=1),
         )
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await work(nodes, cluster)
         finally:
             await cluster.close()

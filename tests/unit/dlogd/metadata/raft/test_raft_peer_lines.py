@@ -10,7 +10,11 @@ LOGGER = "dlogd.metadata.raft.peer_log"
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [each.getMessage() for each in caplog.records if each.levelno > logging.DEBUG]
+    found = [
+        each.getMessage()
+        for each in caplog.records
+        if each.name == LOGGER and each.levelno > logging.DEBUG
+    ]
     caplog.clear()
     return found
 
