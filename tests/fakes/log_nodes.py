@@ -6,6 +6,7 @@ and made anew, batches are damaged, answers are late.
 """
 
 import asyncio
+import socket
 import struct
 from datetime import timedelta
 from typing import Any
@@ -30,6 +31,14 @@ _LENGTH = struct.Struct(">I")
 EARLIEST, LATEST = -2, -1
 
 
+def _place() -> socket.socket:
+    """Return a socket that keeps a port for servers to come, and takes no connection itself."""
+    place = socket.socket()
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    place.bind(("127.0.0.1", 0))
+    return place
+
+
 class LogNodes:
     """Some nodes with one topic `t`; every node knows who leads what.
 
@@ -52,6 +61,7 @@ class LogNodes:
         self.open_fetches = asyncio.Event()
         self.open_fetches.set()
         self.seen: list[int] = []
+        self._places: dict[int, socket.socket] = {}
         self._servers: dict[int, asyncio.Server] = {}
         self._writers: dict[int, list[asyncio.StreamWriter]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -90,10 +100,11 @@ class LogNodes:
             finally:
                 writer.close()
 
+        if node not in self._places:
+            self._places[node] = _place()
+            self.addresses[node] = Address("127.0.0.1", self._places[node].getsockname()[1])
         port = self.addresses[node].port
-        server = await asyncio.start_server(serve, "127.0.0.1", 0 if port == 1 else port)
-        self._servers[node] = server
-        self.addresses[node] = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        self._servers[node] = await asyncio.start_server(serve, "127.0.0.1", port, reuse_port=True)
 
     def stop(self, node: int) -> None:
         """Close the port and the connections of a node."""
@@ -112,6 +123,8 @@ class LogNodes:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for place in self._places.values():
+            place.close()
 
     async def _serve(
         self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
