@@ -251,7 +251,8 @@ class RaftLog:
             self._file.sync()
         except OSError as error:
             self.failed = True
-            raise LogFailedError(f"{self._file.path} cannot be written: {error}") from error
+            path = f"{self._directory.path}/{NAME}"  # the file's own may be from before a renaming
+            raise LogFailedError(f"{path} cannot be written: {error}") from error
         self._end_position += len(frame)
         self._record_next += len(records)
         self.flush_count += 1
