@@ -119,7 +119,8 @@ def write_images(path: Path) -> None:
     }
     for name, function in changes.items():
         setattr(state, name, function)
-    setattr(machine_state, "machine", SimpleNamespace(apply=applied))  # noqa: B010
+    assert machine_state.apply is apply
+    setattr(machine_state, "apply", SimpleNamespace(apply=applied))  # noqa: B010
 
 
 def read_images(path: Path) -> Iterator[PartitionSeen]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlog.types import NO_NODE
-from dlogd.metadata.machine import cluster, node, partition, topic
+from dlogd.metadata.machine import alter_partition, cluster, node, topic
 from dlogd.metadata.machine.election import _Draft, candidates
 
 EXAMPLES_MAX = 300
@@ -58,9 +58,9 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     ),
     "elect whoever is up (H3)": (_Draft, "elect", _elect_anybody),
     "forget the last leader (L2)": (_Draft, "note_last_leader", lambda draft: None),
-    "compare no epochs (H11)": (partition, "_check_epochs", lambda *_: None),
-    "let who has no replica join an ISR (H9)": (partition, "_check_members", lambda *_: None),
-    "let the fenced join an ISR (KIP-841)": (partition, "_check_newcomer", lambda *_: None),
+    "compare no epochs (H11)": (alter_partition, "_check_epochs", lambda *_: None),
+    "let who has no replica join an ISR (H9)": (alter_partition, "_check_members", lambda *_: None),
+    "let the fenced join an ISR (KIP-841)": (alter_partition, "_check_newcomer", lambda *_: None),
     "believe old directories": (node, "_is_proved", _believe_any_proof),
     "believe flushes that never were": (
         node._Exceptions,
