@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 48
 SEEDS_PER_TEST = 4
 BLACKOUT_SEEDS = 8
-LIAR_SEEDS, LIAR_SEED = 6, 310_101
+LIAR_SEEDS, LIAR_SEED = 6, 310_007
 # The ones that are seen soonest; `make mutants` has them all.
 QUICK_MUTANTS = (
     "H10 a node opens replicas that are not its own",
