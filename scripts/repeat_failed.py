@@ -1,10 +1,10 @@
-"""Runs the tests of real processes that have just failed once more, alone; for `.ci/run`.
+"""Runs the tests that have just failed once more, alone, if chance can be why; for `.ci/run`.
 
 python -m scripts.repeat_failed
 
 Exit code 0 when all of them may be repeated, are few, and pass now; they are named as flaky: each
-is a defect, of the test or of the product, to be mended. Other tests (unit, golden, property,
-simulation, tidy) are never repeated. docs/decisions/0027-repeated-tests.md.
+is a defect, of the test or of the product, to be mended. Tests in which nothing is left to chance
+(golden, property, simulation, tidy) are never repeated. docs/decisions/0027-repeated-tests.md.
 """
 
 import json
@@ -25,6 +25,7 @@ FOLDERS = (
     "fuzz",
     "spark",
     "suites",
+    "unit",
 )
 FILES_MAX = 3
 
@@ -37,7 +38,7 @@ def refusal(failed: Iterable[str]) -> str | None:
     for node in nodes:
         folder = node.removeprefix("tests/").partition("/")[0]
         if "::" not in node or folder not in FOLDERS:
-            return f"{node} is not a test of real processes"
+            return f"{node} is not a test of real processes, sockets or threads"
     files = {node.partition("::")[0] for node in nodes}
     if len(files) > FILES_MAX:
         return f"tests of {len(files)} files failed, more than {FILES_MAX}"

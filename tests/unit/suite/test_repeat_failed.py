@@ -1,4 +1,4 @@
-"""Which failed tests CI runs once more: few, and only those of real processes."""
+"""Which failed tests CI runs once more: few, and only where chance can be why."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_tests_of_real_processes_are_repeated() -> None:
     ("failed", "why"),
     [
         ([], "something else"),
-        (["tests/unit/test_a.py::test_b"], "not a test of real processes"),
+        (["tests/property/test_a.py::test_b"], "not a test of real processes"),
         (["tests/simulation/test_a.py::test_b"], "not a test of real processes"),
         (["tests/cluster/test_a.py::test_b", "tests/golden/test_a.py::test_b"], "golden"),
         (["tests/cluster/test_a.py"], "not a test"),  # it could not even be imported
