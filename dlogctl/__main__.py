@@ -15,11 +15,11 @@ from typing import Any
 import click
 
 from dlog.errors import DlogError, RequestTimedOutError, TransportError
+from dlog.version import VERSION
 from dlogctl import exit_codes
 from dlogctl.groups import LazyGroup
 from dlogctl.output.escaping import say, say_error_lines
 from dlogctl.settings import Settings, common_options, settings_of
-from dlogd.version import VERSION
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("dlogctl.commands.status:status", "Show how the cluster is."),

@@ -1,3 +1,1 @@
 """The daemon: one node that keeps a log."""
-
-__version__ = "0.1.0"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlog.errors import ConfigError, DlogError
+from dlog.version import VERSION
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.node import cluster_timings, secret_files
@@ -37,7 +38,6 @@ from dlogd.storage.io.posix import PosixDirectory, Reserve, open_directory
 from dlogd.storage.segment.open_file_cache import OPEN_SEGMENTS_MAX
 from dlogd.storage.segment.segment_names import SEGMENT_NAME
 from dlogd.telemetry.delays import GcPauses
-from dlogd.version import VERSION
 
 log = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ import subprocess
 
 import click
 
+from dlog.version import VERSION
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import has_abilities
 from dlogctl.output.escaping import say_lines
 from dlogctl.settings import common_options, settings_of
 from dlogctl.shell.man_page import man_page
-from dlogd.version import VERSION
 
 
 @click.command(

@@ -8,10 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from dlog import version
 from dlog.errors import ConfigError
 from dlog.transport import Address
 from dlog.types import NodeId
-from dlogd import version
 from dlogd.config.choices import MembershipKind
 from dlogd.config.schema import Config
 from dlogd.membership.members import (

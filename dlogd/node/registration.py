@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from dlog import version
 from dlog.errors import InvalidRequestError, NotControllerError
 from dlog.types import NodeId
-from dlogd import version
 from dlogd.config.schema import Config
 from dlogd.controller.planner import grouped
 from dlogd.metadata.commands.codec import MalformedCommandError, Proof, RegisterNode, encode

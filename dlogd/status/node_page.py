@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from dlog import version
 from dlog.types import NodeId
-from dlogd import version
 from dlogd.config.schema import Config
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state import snapshot

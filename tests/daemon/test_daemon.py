@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.version import VERSION
+from dlog.version import VERSION
 from tests.daemon.one_partition import append, read_all
 from tests.daemon.process import DaemonProcess, daemon, run_to_end
 from tests.daemon.raw import client_of

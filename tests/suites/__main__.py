@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.peers.dlog import DlogServer
 from bench.peers.kafka import VERSION, KafkaServer
 from bench.peers.server import Server
-from dlogd.version import VERSION as DLOG_VERSION
+from dlog.version import VERSION as DLOG_VERSION
 from tests.suites import compatibility, outcomes
 from tests.suites.outcomes import SuiteResult
 from tests.suites.running import SUITES, Suite

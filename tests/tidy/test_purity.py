@@ -41,6 +41,8 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 "dlogd.storage.io.linux_aio",
                 "dlogd.storage.io.buffer_pool",
                 "dlogd.storage.io.thread_engine",
+                # Reads its own version, once, when it is imported.
+                "dlog.version",
                 # Maps anonymous memory for the output of a decompressor: no file.
                 "dlog.compression",
             }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from dlog.version import VERSION
 from dlogctl.__main__ import COMMANDS, dlogctl, main
 from dlogctl.commands import (
     completion,
@@ -53,7 +54,6 @@ from dlogctl.commands import (
 from dlogctl.groups import ExampleCommand, LazyGroup, fill_watch
 from dlogctl.settings import CommonOption
 from dlogctl.shell.man_page import man_page
-from dlogd.version import VERSION
 from tests.tidy import sources
 
 MODULES = {
