@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench suites sim soak mutants chaos failovers crash fuzz attack man clean
+.PHONY: install demo test check bundle lock bench suites sim soak mutants chaos failovers crash fuzz attack man clean
 
 install:
 	@scripts/install
@@ -13,6 +13,14 @@ test: install
 
 check: install
 	@scripts/check
+
+# One file that installs dlog on a host without a network. VERSION=x gives the same code that name.
+bundle: install
+	@.venv/bin/python -m scripts.bundle $(if $(VERSION),--version $(VERSION))
+
+# The versions and hashes of what a bundle holds, anew; needs the network.
+lock: install
+	@.venv/bin/python -m scripts.bundle.lock
 
 bench: install
 	@.venv/bin/python -m bench

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "log-dirs": ("dlogctl.commands.log_dirs:log_dirs", "Show data directories and their logs."),
     "segment": ("dlogctl.commands.segment:segment", "Look into segment files, offline."),
     "sandbox": ("dlogctl.commands.sandbox:sandbox", "Run a cluster on this machine's loopback."),
+    "release": ("dlogctl.commands.release:release", "Show and verify the releases on this host."),
     "context": ("dlogctl.commands.context:context", "Keep settings of several clusters."),
     "completion": (
         "dlogctl.commands.completion:completion",

@@ -35,9 +35,8 @@ assert IS_COMPILED is (sys.argv[1] == "compiled"), IS_COMPILED
 """
 
 
-def make_sdist(folder: Path) -> Path:
-    """Build the source distribution of a copy of the tree."""
-    copy = folder / "tree"
+def copy_tree(copy: Path) -> None:
+    """Copy what a wheel is built from into a new folder."""
     copy.mkdir()
     for part in PARTS:
         source = ROOT / part
@@ -45,6 +44,12 @@ def make_sdist(folder: Path) -> Path:
             shutil.copytree(source, copy / part, ignore=NOT_COPIED)
         else:
             shutil.copy(source, copy / part)
+
+
+def make_sdist(folder: Path) -> Path:
+    """Build the source distribution of a copy of the tree."""
+    copy = folder / "tree"
+    copy_tree(copy)
     # Not this interpreter's setuptools: pyproject.toml asks for a certain one.
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     python = str(folder / "venv" / "bin" / "python")

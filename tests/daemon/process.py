@@ -60,6 +60,8 @@ class DaemonProcess:
         self.config_path = folder / "dlog.yaml"
         self.log_path = folder / "dlogd.log"
         self.module = "dlogd"
+        self.program: Path | None = None
+        """Started instead of the module, when it is set."""
         self.messages: list[str] = []
         self.address = f"\0dlog-test-{os.getpid()}-{folder.name}-{id(self)}"
         self._manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -87,9 +89,10 @@ class DaemonProcess:
         """Start the process and, unless told otherwise, wait until it is ready."""
         self.messages.clear()
         notify = {"NOTIFY_SOCKET": "@" + self.address[1:], **(env or {})}
+        named = [sys.executable, "-m", self.module] if self.program is None else [str(self.program)]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.module, "--config", str(self.config_path)],
+                [*named, "--config", str(self.config_path)],
                 stdout=log,
                 stderr=log,
                 env=environment(notify),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tests.tidy import sources
 from tests.tidy.sources import Source
 
-ENTRY_POINTS = ("dlogd.__main__", "dlogctl.__main__", "bench.__main__")
+ENTRY_POINTS = ("dlogd.__main__", "dlogctl.__main__", "bench.__main__", "scripts.bundle.__main__")
 
 
 def _modules() -> dict[str, Source]:

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from dlogd.config.schema import Config
-from tests.tidy import sources
+from scripts.units import UNITS, VALUES, unit
 
-UNITS = sources.ROOT / "deploy" / "systemd"
+EXPOSURE_MAX = 15
+"""In tenths, as `systemd-analyze security` counts."""
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze here"
+)
 
 
 def settings(name: str) -> dict[str, list[str]]:
@@ -23,10 +28,24 @@ def settings(name: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+@pytest.mark.parametrize("name", VALUES)
+def test_they_are_made_from_the_template(name: str) -> None:
+    again = "write them again: python -m scripts.units"
+    assert (UNITS / name).read_text(encoding="utf-8") == unit(name), again
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", VALUES)
+def test_little_of_the_host_is_exposed(name: str) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX}"]
+    done = subprocess.run([*command, UNITS / name], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+@needs_systemd
 def test_systemd_accepts_them(tmp_path: Path) -> None:
     for name in ("dlogd.service", "dlogd@.service"):
-        text = (UNITS / name).read_text().replace("/opt/dlog/bin/dlogd", "/bin/true")
+        text = (UNITS / name).read_text().replace("/opt/dlog/current/bin/dlogd", "/bin/true")
         for key in ("User", "Group"):  # the account is not on this machine
             text = text.replace(f"\n{key}=dlog\n", f"\n{key}=root\n")
         (tmp_path / name).write_text(text)

@@ -1,0 +1,121 @@
+"""Builds the bundle: `make bundle`, or `make bundle VERSION=x` for the same code with another name.
+
+The first run fetches packages; later ones need no network. Two builds of one commit are equal, byte
+for byte, but for the extension that a compiler makes.
+"""
+
+import argparse
+import json
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from dlog.version import VERSION
+from dlogctl.shell.shells import SHELLS, script
+from dlogd.metadata.state.limits import LEVEL_NEWEST, LEVEL_OLDEST
+from scripts.bundle import archive, wheels
+from scripts.bundle.targets import MACHINES, ROOT
+
+FORMAT = 1
+LEVEL_OF_PREDECESSOR = LEVEL_NEWEST
+"""The newest feature level of the release before this one. There is none yet."""
+
+_VERSION = re.compile(
+    r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
+)
+
+
+def checked_version(text: str) -> str:
+    """Return a version that pip will not write otherwise (PEP 440, normal form)."""
+    if not _VERSION.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no version: write it as in 1.2.3, 1.2.3rc1 or 1.2.3+site.4"
+        )
+    return text
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def source() -> tuple[str, int]:
+    """Return the commit and its time in seconds, which is that of all files of the bundle."""
+    commit = _git("rev-parse", "HEAD")
+    if not commit:
+        return "unknown", wheels.OTHERS_EPOCH_S
+    is_changed = _git("status", "--porcelain", "--untracked-files=no")
+    epoch_s = int(_git("show", "-s", "--format=%ct", "HEAD"))
+    return (f"{commit}-changed" if is_changed else commit), epoch_s
+
+
+def _fill(folder: Path, version: str) -> None:
+    """Lay out everything in a new folder."""
+    commit, epoch_s = source()
+    machine = platform.machine()
+    place = folder / "wheels"
+    place.mkdir(parents=True)
+    cache = wheels.fetched(machine)
+    for wheel in (cache / "wheels").glob("*.whl"):
+        shutil.copy(wheel, place)
+    kinds = wheels.own(cache, place, version, epoch_s)
+    (folder / "pip").mkdir()
+    shutil.copy(wheels.pip_wheel(cache), folder / "pip")
+    # What makes a release on a host runs before any of this is installed.
+    for part in ("__init__.py", "release"):
+        copied = folder / "installer" / "dlogctl" / part
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / "dlogctl" / part).is_dir():
+            shutil.copytree(
+                ROOT / "dlogctl" / part, copied, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(ROOT / "dlogctl" / part, copied)
+    shutil.copy(ROOT / "deploy" / "bundle" / "install", folder)
+    shutil.copytree(ROOT / "deploy" / "systemd", folder / "systemd")
+    (folder / "etc").mkdir()
+    shutil.copy(ROOT / "etc" / "dlog.yaml", folder / "etc")
+    (folder / "man").mkdir()
+    shutil.copy(ROOT / "docs" / "man" / "dlogctl.1", folder / "man")
+    (folder / "completions").mkdir()
+    for shell in SHELLS:
+        text = script(shell)
+        (folder / "completions" / f"dlogctl.{shell}").write_text(text, encoding="utf-8")
+    manifest = {
+        "format": FORMAT,
+        "version": version,
+        "commit": commit,
+        "machine": machine,
+        "pythons": kinds,
+        "feature_levels": {"oldest": LEVEL_OLDEST, "newest": LEVEL_NEWEST},
+        "predecessor_newest_level": LEVEL_OF_PREDECESSOR,
+    }
+    text = json.dumps(manifest, indent=2) + "\n"
+    (folder / "MANIFEST.json").write_text(text, encoding="utf-8")
+    (folder / archive.SUMS).write_text(archive.sums_of(folder), encoding="utf-8")
+
+
+def main() -> None:
+    """Build the file and say where it is."""
+    parser = argparse.ArgumentParser(prog="make bundle", description=__doc__.partition("\n")[0])
+    parser.add_argument("--version", type=checked_version, default=VERSION)
+    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="folder for the file")
+    options = parser.parse_args()
+    options.to.mkdir(parents=True, exist_ok=True)
+    name = f"dlog-{options.version}"
+    file = options.to / f"{name}-{platform.machine()}.tar.gz"
+    if platform.machine() not in MACHINES:
+        raise SystemExit(f"bundle: made for {', '.join(MACHINES)}, not for {platform.machine()}")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / name
+        _fill(folder, options.version)
+        archive.pack(folder, file, source()[1])
+    print(f"bundle={file} version={options.version} bytes={file.stat().st_size}")
+
+
+if __name__ == "__main__":
+    main()
