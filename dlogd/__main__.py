@@ -26,6 +26,7 @@ from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.node import cluster_timings, secret_files
 from dlogd.node.broker import Broker
+from dlogd.node.open_files import open_files_needed
 from dlogd.node.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
 from dlogd.runtime import allocator, cycle_collector, logging_setup
 from dlogd.runtime.clock import SystemClock
@@ -35,7 +36,6 @@ from dlogd.runtime.sd_notify import Notifier, watchdog_interval_ms
 from dlogd.storage.io.engine_choice import open_engine
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.io.posix import PosixDirectory, Reserve, open_directory
-from dlogd.storage.segment.open_file_cache import OPEN_SEGMENTS_MAX
 from dlogd.storage.segment.segment_names import SEGMENT_NAME
 from dlogd.telemetry.delays import GcPauses
 
@@ -45,11 +45,8 @@ DEFAULT_CONFIG = "/etc/dlog/dlog.yaml"
 # A thread that waits for the interpreter gets it after this long (the default is 5 ms, which is
 # what a finished disk write would wait for behind a busy event loop).
 SWITCH_INTERVAL_S = 0.0005
-FILES_PER_SEGMENT = 3
 KEPT_FILES_MAX = 256
 """What segments leave to clients, small files and modules that are loaded late."""
-OTHER_FILES_MAX = 64
-"""Locks, the metadata journal, sockets of the node itself, and what is open for a moment."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -72,6 +69,11 @@ def _parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> ar
     parser.add_argument(
         "--check-config", action="store_true", help="check the configuration and exit"
     )
+    parser.add_argument(
+        "--preflight",
+        action="store_true",
+        help="say what a start on this host would stumble over, change nothing and exit",
+    )
     parser.add_argument("--version", action="version", version=f"dlogd {VERSION}")
     return parser.parse_args(arguments)
 
@@ -87,10 +89,27 @@ def load_checked(path: Path, environ: Mapping[str, str]) -> Config:
     Raises ConfigError also for times that do not fit and for secrets that others may read or guess.
     """
     config = load_config(path, environ)
-    wrong = cluster_timings.problems(config) + secret_files.problems(config, PosixDirectory)
+    wrong = _wrong_values(config)
     if wrong:
         raise ConfigError([f"{path}: {each}" for each in wrong])
     return config
+
+
+def _wrong_values(config: Config) -> list[str]:
+    return cluster_timings.problems(config) + secret_files.problems(config, PosixDirectory)
+
+
+def _preflight(path: Path, environ: Mapping[str, str]) -> int:
+    """Say all that a start would stumble over; return the code with which it would end."""
+    config = load_config(path, environ)
+    checks = importlib.import_module("dlogd.preflight.checks")
+    findings = checks.findings(config, _wrong_values(config))
+    for each in findings:
+        sys.stderr.write(f"dlogd: {each.weight.value}: {each.text}\n")
+    code: int = importlib.import_module("dlogd.preflight.findings").exit_code_of(findings)
+    if code == os.EX_OK:
+        sys.stdout.write("dlogd: nothing stands in the way of a start\n")
+    return code
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -118,11 +137,7 @@ def _reserve(limit: int) -> Reserve | None:
 
 def _check_open_files(limit: int, connection_count_max: int, partition_count: int) -> None:
     """Warn when descriptors may run out: logs and connections then wait for each other."""
-    needed = (
-        connection_count_max
-        + FILES_PER_SEGMENT * (partition_count + OPEN_SEGMENTS_MAX)
-        + OTHER_FILES_MAX
-    )
+    needed = open_files_needed(connection_count_max, partition_count)
     if 0 <= limit < needed:  # -1: unlimited
         log.warning(
             "The hard limit of open files is small limit=%d needed=%d connections.max=%d"
@@ -208,6 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parsed = _parse_arguments(sys.argv[1:] if arguments is None else arguments, environ)
     try:
+        if parsed.preflight:
+            return _preflight(parsed.config, environ)
         config = load_checked(parsed.config, environ)
     except ConfigError as error:
         _complain(error)

@@ -106,7 +106,7 @@ def problems(
     is no problem here: the configuration may be checked on another host, or by another user.
     """
     found = []
-    for key, path in _files(config):
+    for key, path in files(config):
         try:
             content, mode, owner = _read(path, open_directory)
         except OSError:
@@ -119,7 +119,8 @@ def problems(
     return found
 
 
-def _files(config: Config) -> list[tuple[str, str]]:
+def files(config: Config) -> list[tuple[str, str]]:
+    """Return key and path of the secret files that this configuration uses."""
     found = []
     if config.controllers is not None and config.cluster.secret_file is not None:
         found.append((SECRET_KEY, config.cluster.secret_file))

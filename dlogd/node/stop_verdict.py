@@ -1,4 +1,4 @@
-"""Verdict of a stop: unfinished work, and the error about it. For `dlogd.node.broker`.
+"""Verdict of a stop: unfinished work, and the error about it.
 
 Pure; for `dlogd.node.broker`.
 """

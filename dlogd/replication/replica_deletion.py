@@ -2,7 +2,7 @@
 
 A disk that hangs keeps what is to be deleted there for as long as `disk.timeout`. Whoever deletes
 waits for it only a moment: other disks have replicas to open meanwhile. Owner:
-`replication.manager`, on the event loop's thread.
+`replication.replica_manager`, on the event loop's thread.
 """
 
 import asyncio

@@ -83,8 +83,9 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
 }
 # The library's own connections hold their reader task; blocking clients live on their own thread.
 LIBRARY_TASKS = ("dlog.transport", "dlog.client")
-# Runs in Spark's processes, never in a simulation, and nothing that does imports it.
-OUTSIDE_BY_NATURE = ("dlog.spark",)
+# Never in a simulation, and nothing that is imports it: what runs in Spark's processes, and what
+# looks at the host before there is a node.
+OUTSIDE_BY_NATURE = ("dlog.spark", "dlogd.preflight")
 # Where an exception of any kind is turned into something else: nowhere beside these.
 CATCHES_EVERYTHING = frozenset(
     {

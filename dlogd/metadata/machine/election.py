@@ -1,7 +1,8 @@
 """Election of leaders, and changes of a partition when a node or replica changes.
 
 Pure and deterministic; called by the machine alone to make new partitions, and by others to ask.
-`settle` is the one place where ISR, ELR, leader, reassignment and epochs move, in this order:
+`settle` is the one place where ISR, ELR, leader, reassignment and epochs move (but for a node alone
+that starts again, `machine.node`), in this order:
 
 1. who is out of the ISR leaves it; a reassignment whose new replicas are in sync ends;
 2. who left an ISR that is below min.insync.replicas stays eligible (ELR, KIP-966): the watermark

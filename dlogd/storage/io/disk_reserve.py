@@ -1,7 +1,8 @@
 """Reserve of disk space: appends are refused before a file system is full.
 
-Pure bookkeeping: `dlogd.storage.log_manager` brings the measurements, logs ask `is_low` before they
-append and tell what they have allocated since. Reads, deletions and retention go on.
+Pure bookkeeping: `dlogd.storage.background_tasks` brings the measurements, and while `is_low` holds
+`dlogd.storage.directory.log_directory` lets its logs refuse appends. Reads, deletions and retention
+go on.
 """
 
 from dlogd.config.units import DiskReserve
@@ -11,7 +12,7 @@ _MARGIN_MAX_BYTES = 64 << 20
 
 
 class DiskSpace:
-    """Free space as last measured, less what was allocated since. Owner: the loop's thread.
+    """Free space as last measured. Owner: the loop's thread.
 
     Invariant: once low, it stays so until the free space exceeds the reserve by a margin.
     """
@@ -38,11 +39,6 @@ class DiskSpace:
         self.free_bytes = usage.free_bytes
         self.measured = True
         return self._judge()
-
-    def note_allocated(self, size_bytes: int) -> bool:
-        """Count space that was taken since the measurement; return whether `is_low` changed."""
-        self.free_bytes = max(0, self.free_bytes - size_bytes)
-        return self.measured and self._judge()
 
     def _judge(self) -> bool:
         self.reserve_bytes = self._reserve.of(self.total_bytes)

@@ -131,9 +131,9 @@ def space(total: int, free: int, reserve: DiskReserve) -> DiskSpace:
 def test_the_reserve_refuses_before_the_disk_is_full() -> None:
     disk = space(10_000, 1_200, DiskReserve(bytes=1_000))
     assert not disk.is_low
-    assert not disk.note_allocated(200)
-    assert disk.note_allocated(1) and disk.is_low
-    assert not disk.note_allocated(5_000) and disk.free_bytes == 0
+    assert not disk.measure(DiskUsage(total_bytes=10_000, free_bytes=1_000))
+    assert disk.measure(DiskUsage(total_bytes=10_000, free_bytes=999)) and disk.is_low
+    assert not disk.measure(DiskUsage(total_bytes=10_000, free_bytes=0)) and disk.is_low
     assert not disk.measure(DiskUsage(total_bytes=10_000, free_bytes=1_050)) and disk.is_low
     assert disk.measure(DiskUsage(total_bytes=10_000, free_bytes=1_100)) and not disk.is_low
 
@@ -148,6 +148,6 @@ def test_the_reserve_can_change() -> None:
 
 def test_nothing_is_refused_before_the_first_measurement() -> None:
     disk = DiskSpace(DiskReserve())
-    assert not disk.note_allocated(1 << 40) and not disk.is_low
+    assert not disk.is_low
     disk.reconfigure(DiskReserve(bytes=5))
     assert not disk.is_low
