@@ -13,6 +13,10 @@ COMMANDS = {
     ),
     "drain": ("dlogctl.commands.node_drain:drain", "Take leaders, or everything, off nodes."),
     "undrain": ("dlogctl.commands.node_drain:undrain", "Let nodes lead again."),
+    "post-restart": (
+        "dlogctl.commands.node_return:post_restart",
+        "Wait until a restarted node is back.",
+    ),
     "remove": ("dlogctl.commands.node_drain:remove", "Forget a node that is gone."),
 }
 
@@ -33,6 +37,6 @@ def node() -> None:
       dlogctl node pre-restart 2       may it go?
       dlogctl node drain 2             its leaders move to others
       systemctl restart dlogd          on its host
+      dlogctl node post-restart 2      is it back in everything?
       dlogctl node undrain 2           it leads again
-      dlogctl status --watch --exit-when-healthy
     """

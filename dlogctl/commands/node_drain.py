@@ -143,31 +143,28 @@ def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> list[
             f" {_names(left.stuck)}; they move when there is another node, or go with: dlogctl"
             " topic alter TOPIC --replication-factor N"
         )
-    else:
-        found += _report_leaders(node_id, left)
-    return found
-
-
-def _report_leaders(node_id: int, left: _Left) -> list[str]:
-    """Return why a node still leads what nobody else can lead."""
-    found = []
-    leads = f"node {node_id} still leads"
-    alone = [each for each in left.stuck if each not in set(left.kept_by_drains)]
-    if left.kept_by_drains:
+    elif left.kept_by_drains:
         numbers = [str(each) for each in sorted(left.drained)]
         found.append(
-            f"{leads} {format_count(len(left.kept_by_drains), 'partition')} that only nodes could"
-            f" lead which are being drained as well ({', '.join(numbers)}):"
+            f"node {node_id} still leads {format_count(len(left.kept_by_drains), 'partition')} that"
+            f" only nodes could lead which are being drained as well ({', '.join(numbers)}):"
             f" {_names(left.kept_by_drains)}; they go offline with it. Drain one node after the"
             f" other; now, end the drain of others: dlogctl node undrain {' '.join(numbers)}"
         )
-    if alone:
-        found.append(
-            f"{leads} {format_count(len(alone), 'partition')} that no other node in sync can lead:"
-            f" {_names(alone)}; they go offline with it. Wait until others are in sync, or"
-            " give them more replicas: dlogctl partition reassign --help"
-        )
     return found
+
+
+def _kept(node_id: int, drain: Drain, left: _Left) -> str | None:
+    """Return what a node leads on because nobody else can: no drain could be more complete."""
+    kept = set(left.kept_by_drains)
+    alone = [each for each in left.stuck if each not in kept]
+    if drain is Drain.REPLICAS or not alone:
+        return None
+    return (
+        f"node {node_id} still leads {format_count(len(alone), 'partition')} that no other node in"
+        f" sync can lead: {_names(alone)}; they go offline with it. To avoid that, wait until"
+        " others are in sync, or give them more replicas: dlogctl partition reassign --help"
+    )
 
 
 @click.command(
@@ -200,8 +197,9 @@ def drain(
 ) -> int:
     """Take leaders off nodes, and with --replicas everything; also the office of the controller.
 
-    Remembered until `undrain`, over restarts of the nodes. Exit code 10 when something is left:
-    partitions that no other node in sync can lead, replicas that cannot be copied or taken.
+    Remembered until `undrain`, over restarts of the nodes. Exit code 0 when everything that can
+    move has moved; partitions that no other node in sync can lead are listed then. Exit code 10
+    when something could move and does not, and with --replicas when anything is left.
     """
     settings = settings_of(context)
     kind = Drain.REPLICAS if replicas else Drain.LEADERS
@@ -284,8 +282,13 @@ def _conclude(
         for problem in problems:
             code = exit_codes.UNHEALTHY
             say(problem, err=True)
+        kept = None if left is None else _kept(node_id, kind, left)
+        if kept is not None:
+            say(kept, err=True)
         if output.for_people and not problems:
-            holds = "leads nothing" if kind is Drain.LEADERS else "holds nothing"
+            holds = "holds nothing" if kind is Drain.REPLICAS else "leads nothing"
+            if kept is not None:
+                holds = "leads nothing that could move"
             say(f"node {node_id} {'is draining' if left is None else holds}")
         names = [] if left is None else left.movable + left.headless + left.stuck
         rows.append({"node": node_id, "result": result, "left": names})

@@ -102,6 +102,11 @@ class Sandbox:
         """Return what `node list` says of one."""
         return next(each for each in self.json("node list") if each["node"] == node)
 
+    def epoch(self, node: int, asked: int) -> int:
+        """Return the epoch of a node, as another one knows it."""
+        status = self.json(f"node describe {asked}")["status"]
+        return next(int(e["node_epoch"]) for e in status["nodes"] if e["node_id"] == node)
+
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:

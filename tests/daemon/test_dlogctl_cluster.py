@@ -129,7 +129,7 @@ def test_a_plan_of_kafkas_tool(sandbox: Sandbox, tmp_path: Path) -> None:
     assert found["replication_factor_1"] == ["planned-0", "planned-1"]
     assert found["would_go_offline"] == ["planned-0", "planned-1"]
     code, out, err = sandbox.run("node drain 2")
-    assert (code, out) == (10, "")
+    assert (code, out) == (0, "node 2 leads nothing that could move\n")
     assert "still leads 2 partitions that no other node in sync can lead" in err
     sandbox.ok("node undrain 2")
     path.write_text("[]")
@@ -167,6 +167,9 @@ def test_a_dead_node_is_told_of_everywhere(sandbox: Sandbox) -> None:
     error = sandbox.refused(f"controller remove {others[0]} --yes")
     assert "the quorum would be lost" in error or "hand that over first" in error
     assert "votes on the metadata" in sandbox.refused(f"node remove {victim} --yes")
+    code, out, _ = sandbox.run(f"node post-restart {victim} --no-wait")
+    assert code == 10 and "it is fenced" in out
+    epoch = sandbox.epoch(victim, others[0])
     # A node that is down is drained all the same.
     sandbox.ok(f"node drain {victim} --no-wait")
     assert sandbox.json(f"node describe {victim}")["drain"] == "leaders"
@@ -177,7 +180,12 @@ def test_a_dead_node_is_told_of_everywhere(sandbox: Sandbox) -> None:
         timeout=WAIT_S,
         env=environment({}),
     )
-    sandbox.until(lambda: sandbox.node(victim)["state"] == "active")
+    back = sandbox.json(f"node post-restart {victim} --since {epoch}")
+    assert (back["is_back"], back["reasons"]) == (True, [])
+    assert sandbox.epoch(victim, others[0]) > epoch
+    assert sandbox.node(victim)["state"] == "active"
+    code, out, _ = sandbox.run(f"node post-restart {victim} --since {10**9} --no-wait")
+    assert code == 10 and f"it has not registered since epoch {10**9}" in out
     sandbox.ok("topic delete pair --yes")
     sandbox.ok("topic delete sole --yes")
 

@@ -7,55 +7,11 @@ from typing import Any
 import click
 import pytest
 
-from dlog.client.admin_views import Drain, NodeState, QuorumReplica, QuorumView
-from dlog.client.views import ClusterView, PartitionView, TopicView
 from dlog.errors import UnknownTopicOrPartitionError
-from dlog.transport import Address
-from dlog.types import ZERO_TOPIC_ID
-from dlogctl.cluster.cluster_view import Cluster
 from dlogctl.cluster.health import gossip_notes, partition_counts, reasons_against
 from dlogctl.cluster.partition_names import named, one, parse_nodes
 from dlogctl.cluster.risks import risks_of
-
-
-def partition(
-    number: int, replicas: Sequence[int], isr: Sequence[int], leader: int | None = None
-) -> PartitionView:
-    return PartitionView(
-        partition=number,
-        leader=isr[0] if leader is None else leader,
-        leader_epoch=0,
-        replicas=tuple(replicas),
-        isr=tuple(isr),
-        offline=(),
-    )
-
-
-def cluster_of(
-    *partitions: PartitionView,
-    fenced: Sequence[int] = (),
-    drained: Sequence[int] = (),
-    voters: Sequence[int] = (1, 2, 3),
-) -> Cluster:
-    address = Address("h", 1)
-    topic = TopicView(name="t", topic_id=ZERO_TOPIC_ID, is_internal=False, partitions=partitions)
-    quorum = QuorumView(
-        leader_id=voters[0],
-        term=1,
-        high_watermark=10,
-        voters=tuple(QuorumReplica(n, ZERO_TOPIC_ID, 10, 100, 100, address) for n in voters),
-        observers=(),
-    )
-    return Cluster(
-        view=ClusterView(cluster_id="c", controller_id=1, nodes={}, topics={"t": topic}),
-        nodes={
-            n: NodeState(
-                n, address, None, n in fenced, Drain.LEADERS if n in drained else Drain.NONE
-            )
-            for n in (1, 2, 3)
-        },
-        quorum=quorum,
-    )
+from tests.fakes.cluster_views import cluster_of, partition
 
 
 @pytest.mark.parametrize(
