@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from dlog.errors import ConfigError, DlogError
 from dlog.version import VERSION
+from dlogd.config.config_digest import digest_of
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.node import cluster_timings, secret_files
@@ -230,7 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(error)
         return os.EX_CONFIG
     if parsed.check_config:
-        sys.stdout.write(f"dlogd: {parsed.config} is correct\n")
+        digest = digest_of(config)
+        sys.stdout.write(f"dlogd: {parsed.config} is correct, its digest is {digest}\n")
         return os.EX_OK
     try:
         return _run(config, parsed.config, environ)

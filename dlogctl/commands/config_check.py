@@ -12,6 +12,7 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output
 from dlogctl.output.escaping import say
 from dlogctl.settings import common_options, settings_of
+from dlogd.config.config_digest import digest_of
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.node import cluster_timings, secret_files
@@ -31,8 +32,10 @@ def check(context: click.Context, file: Path) -> int:
     """Check a configuration FILE; name every problem in it with its line."""
     output = Output(settings_of(context))
     problems: tuple[str, ...] = ()
+    digest = None
     try:
         config = load_config(file)
+        digest = digest_of(config)
         found = cluster_timings.problems(config)
         found += secret_files.problems(config, PosixDirectory, _owners(config))
         problems = tuple(f"{file}: {each}" for each in found)
@@ -42,9 +45,10 @@ def check(context: click.Context, file: Path) -> int:
         for problem in problems:
             say(f"dlogctl: {problem}", err=True)
         if not problems:
-            say(f"{file} is correct")
+            say(f"{file} is correct, its digest is {digest}")
     elif output.has_documents:
-        output.document({"file": str(file), "correct": not problems, "problems": list(problems)})
+        document = {"file": str(file), "correct": not problems, "problems": list(problems)}
+        output.document({**document, "digest": digest})
     else:
         output.rows([{"problem": problem} for problem in problems], PROBLEM_COLUMNS)
     return exit_codes.FAILURE if problems else exit_codes.OK

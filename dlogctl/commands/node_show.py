@@ -1,5 +1,6 @@
 """`dlogctl node list` and `describe`."""
 
+import asyncio
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import Cluster, look
 from dlogctl.cluster.http_status import Asked, ask_node
 from dlogctl.groups import ExampleCommand
-from dlogctl.output.documents import Column, Output, format_duration
+from dlogctl.output.documents import Column, Output, format_duration, format_time
 from dlogctl.output.escaping import say
 from dlogctl.output.watch import Watch, watch_option
 from dlogctl.session import connected
@@ -28,6 +29,10 @@ COLUMNS = (
     Column("LEADS", "leads", right=True),
     Column("REPLICAS", "replicas", right=True),
     Column("OUT OF SYNC", "out_of_sync", right=True),
+    Column("VERSION", "version", wide=True),
+    Column("STARTED", "started", wide=True),
+    Column("CONFIG", "config_digest", wide=True),
+    Column("WAITING KEYS", "waiting_keys", wide=True),
 )
 PARTITION_COLUMNS = (
     Column("TOPIC", "topic"),
@@ -45,6 +50,9 @@ MEANINGS = (
     ("METADATA", "what it is for the metadata: controller, voter, observer"),
     ("LEADS", "partitions that it leads; REPLICAS: those of which it has a copy"),
     ("OUT OF SYNC", "copies that lack something, and catch up"),
+    ("STARTED", "start of its process; VERSION: of the software that runs"),
+    ("CONFIG", "digest of its configuration in use: compare it with that of a file"),
+    ("WAITING KEYS", "changed in its file, and in use after a restart only"),
 )
 
 
@@ -88,12 +96,41 @@ def list_nodes(context: click.Context, watch: float | None) -> int:
 
     def gather() -> list[dict[str, Any]]:
         cluster = client.run(lambda: look(client))
-        return [_row(cluster, each) for each in cluster.nodes.values()]
+        rows = [_row(cluster, each) for each in cluster.nodes.values()]
+        if settings.output == "table":
+            return rows
+        asked = client.run(lambda: _ask_all(client, settings, cluster))
+        return [{**row, **_own(each)} for row, each in zip(rows, asked, strict=True)]
 
     with connected(settings) as client:
         code = watching.run(gather, show)
     settings.suggest("dlogctl node describe NODE")
     return code
+
+
+async def _ask_all(client: BlockingClient, settings: Settings, cluster: Cluster) -> list[Asked]:
+    """Ask each node that is up what only it knows."""
+
+    async def ask(state: NodeState) -> Asked:
+        if state.is_fenced:
+            return Asked()
+        view = NodeView(node_id=state.node_id, address=state.address, rack=state.rack)
+        return await ask_node(client, settings, view, alone=len(cluster.nodes) == 1)
+
+    return list(await asyncio.gather(*map(ask, cluster.nodes.values())))
+
+
+def _own(asked: Asked) -> dict[str, Any]:
+    """Return what a node says of its process; nothing of what it does not say."""
+    status = asked.status or {}
+    config = status.get("config") or {}
+    started_ms = status.get("started_at_ms")
+    return {
+        "version": status.get("version"),
+        "started": None if started_ms is None else format_time(started_ms),
+        "config_digest": config.get("digest"),
+        "waiting_keys": config.get("waiting_keys", []),
+    }
 
 
 def _explain(settings: Settings, output: Output) -> None:
@@ -111,6 +148,7 @@ async def _gather(client: BlockingClient, settings: Settings, node_id: int) -> d
         asked = await ask_node(client, settings, view, alone=len(cluster.nodes) == 1)
     return {
         **_row(cluster, state),
+        **_own(asked),
         "note": asked.note or None,
         "status": asked.status,
         "partitions": [
@@ -137,7 +175,6 @@ def _show(found: dict[str, Any], settings: Settings, *, compact: bool) -> int:
         output.pairs([(column.title.lower(), found[column.key]) for column in COLUMNS])
         output.pairs(
             [
-                ("version", status.get("version")),
                 ("uptime", format_duration(status.get("uptime_s"))),
                 ("problems", status.get("problems")),
             ]

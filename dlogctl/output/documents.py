@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from dlogctl.output.escaping import escaped, say, say_coloured, say_json, say_lines, say_row
@@ -49,6 +50,12 @@ def format_bytes(count: int | None) -> str | None:
         value /= 1024
         units.pop(0)
     return f"{count} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def format_time(timestamp_ms: int) -> str:
+    """Format a moment in UTC, to the second."""
+    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    return f"{moment.isoformat()[:-6]}Z"
 
 
 def format_duration(seconds: float | None) -> str | None:

@@ -75,6 +75,7 @@ class Broker:
     ) -> None:
         """`on_failure(reason)`: the node cannot go on; the process should end."""
         self.config = config
+        self.waiting_keys: tuple[str, ...] = ()
         self.node_id = NodeId(config.node.id)
         self.telemetry = Telemetry()
         self.admission = AdmissionMetrics()
@@ -114,8 +115,7 @@ class Broker:
         self.phase = "opening data directories"
         logs = self.logs = self._make_logs()
         wanted_id = self.config.cluster.id or store.image.cluster_id or None
-        has_metadata = store.image.version > 0
-        cluster_id = await logs.claim(self.node_id, wanted_id, has_metadata=has_metadata)
+        cluster_id = await logs.claim(self.node_id, wanted_id, has_metadata=store.image.version > 0)
         if store.image.cluster_id and store.image.cluster_id != cluster_id:
             raise ConfigError(
                 f"The metadata is of cluster {store.image.cluster_id}, the data directories are of"
@@ -310,9 +310,9 @@ class Broker:
     async def _log_dirs(self) -> list[LogDir]:
         return log_dirs(self.logs.homes if self.logs is not None else ())
 
-    def reconfigure(self, config: Config) -> None:
-        """Take over the values of reloadable keys."""
-        self.config = config
+    def reconfigure(self, config: Config, waiting_keys: Sequence[str] = ()) -> None:
+        """Take over the values of reloadable keys; the others in the file wait for a restart."""
+        self.config, self.waiting_keys = config, tuple(waiting_keys)
         if self._context is not None:
             self._context.config = config
         if self.logs is not None:

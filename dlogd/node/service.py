@@ -45,8 +45,11 @@ class Node(NodeView, Protocol):
     async def stop(self) -> None:
         """Answer what is pending, flush, close; also after a `start` that failed or was cut."""
 
-    def reconfigure(self, config: Config) -> None:
-        """Take over a configuration that differs in reloadable keys; also before `start`."""
+    def reconfigure(self, config: Config, waiting_keys: Sequence[str] = ()) -> None:
+        """Take over a configuration that differs in reloadable keys; also before `start`.
+
+        `waiting_keys` differ in the file as well, and wait for a restart.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +264,8 @@ class Service:
             self._config = plan.config
             self._around.set_log_level(plan.config.log.level)
             self._set_up_http(plan.config)
-            self._node.reconfigure(self._as_bound(plan.config))
+            waiting = [key.name for key in plan.needs_restart]
+            self._node.reconfigure(self._as_bound(plan.config), waiting)
             for key in plan.applied:
                 log.info("Reloaded key=%s from=%s to=%s", key.name, key.running, key.wanted)
             for key in plan.needs_restart:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from dlog import version
 from dlog.types import NodeId
+from dlogd.config.config_digest import digest_of
 from dlogd.config.schema import Config
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state import snapshot
@@ -29,6 +30,7 @@ class Node(Protocol):
     """The broker, as its report sees it."""
 
     config: Config
+    waiting_keys: tuple[str, ...]
     node_id: NodeId
     telemetry: Telemetry
     phase: str
@@ -53,6 +55,7 @@ class NodeReport:
         self._node = node
         self._clock = clock
         self._started_ms = clock.now_ms()
+        self._started_at_ms = clock.timestamp_ms()
         self._cluster_report: ClusterReport | None = None
         self._digests = DigestPage()
         self._replication_report: ReplicationReport | None = None
@@ -113,6 +116,11 @@ class NodeReport:
             "healthy": not problems,
             "problems": problems,
             "uptime_s": round((self._clock.now_ms() - self._started_ms) / 1000, 1),
+            "started_at_ms": self._started_at_ms,
+            "config": {
+                "digest": digest_of(node.config),
+                "waiting_keys": list(node.waiting_keys),
+            },
             "listeners": [f"{host}:{port}" for host, port in node.bound],
             "controller": self._controller(image),
             "metadata_version": image.version if image is not None else -1,

@@ -52,6 +52,8 @@ def test_its_pages(node: DaemonProcess) -> None:
     status = node.status()
     assert (status["version"], status["node_id"], status["state"]) == (VERSION, 1, "active")
     assert status["healthy"]
+    assert abs(status["started_at_ms"] / 1000 - time.time()) < 60
+    assert status["config"]["waiting_keys"] == []
     code, metrics = node.get("/metrics")
     assert code == 200
     assert "dlog_node_ready 1.0\n" in metrics
@@ -66,6 +68,8 @@ def test_a_reload_takes_effect_and_tells_what_did_not(node: DaemonProcess) -> No
     node.signal(signal.SIGHUP)
     assert "MONOTONIC_USEC=" in node.wait_message("RELOADING=1")
     node.wait_message("READY=1")
+    config = node.status()["config"]
+    assert config["waiting_keys"] == ["node.rack"]
     node.write_config("log.level: loud\n")
     node.messages.clear()
     node.signal(signal.SIGHUP)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from dlog.version import VERSION
 from tests.daemon.commands import CTL
 from tests.daemon.process import environment
 from tests.daemon.sandboxes import WAIT_S, Sandbox
@@ -113,6 +114,13 @@ def test_a_move_that_is_under_way_is_cancelled(sandbox: Sandbox) -> None:
     assert (row["replicas"], set(row["isr"])) == ([1, 2], {1, 2})
     sandbox.ok("config unset follower.replication.throttled.rate")
     sandbox.ok("topic delete halted --yes")
+
+
+def test_nodes_tell_of_their_processes(sandbox: Sandbox) -> None:
+    rows = sandbox.json("node list")
+    assert [row["version"] for row in rows] == [VERSION] * 3
+    assert len({row["config_digest"] for row in rows}) == 3  # ports, ids and directories differ
+    assert all(row["started"].endswith("Z") and row["waiting_keys"] == [] for row in rows)
 
 
 def test_a_plan_of_kafkas_tool(sandbox: Sandbox, tmp_path: Path) -> None:

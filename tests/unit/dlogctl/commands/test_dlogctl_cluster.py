@@ -11,7 +11,7 @@ import pytest
 from dlog.errors import InvalidRequestError
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey
-from dlogctl.commands import node_return, partition_change, partition_repair
+from dlogctl.commands import partition_change, partition_repair
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.state.image import Refused
 from dlogd.server.context import LogDir
@@ -36,6 +36,8 @@ def test_nodes_are_listed(ctl: Ctl, world: World) -> None:
         ["0"] * 3,
     ]
     assert "REPLICAS" in ctl("node list --explain").err
+    wide = ctl("node list -o wide").out.splitlines()[0].split()
+    assert wide[-5:] == ["VERSION", "STARTED", "CONFIG", "WAITING", "KEYS"]
     found = json.loads(ctl("node describe 2 -o json").out)
     assert (found["rack"], found["leads"], len(found["partitions"])) == ("r2", 2, 4)
     assert "only what the metadata knows" in ctl("node describe 3").err
@@ -65,26 +67,6 @@ def test_draining(ctl: Ctl, world: World) -> None:
     assert [row["result"] for row in rows] == ["undrained"] * 3
     assert ctl("node drain 9").code == 1
     assert ctl("node undrain 9").code == 1
-
-
-def test_a_node_that_is_back_is_said_to_be_back(
-    ctl: Ctl, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_return, "LOOK_AGAIN_S", 0.01)
-    assert ctl("node post-restart 2 --no-wait").out.startswith("node 2 is back (after ")
-    world.node.fence(3)
-    other = ctl("node post-restart 2 -o json")
-    found = json.loads(other.out)
-    assert (other.code, found["is_back"]) == (0, True)
-    assert found["elsewhere"][0] == "node 3 is fenced"
-    late = ctl("node post-restart 3 --no-wait")
-    assert late.code == 10
-    assert "node 3 is not back\n  - it is fenced" in late.out
-    late = ctl("node post-restart 3 --patience 100ms")
-    assert late.code == 10 and "is not back, and nothing has moved for 0.1 s\n" in late.out
-    assert late.err.count("node 3: it is fenced") == 1
-    assert "it is out of the ISR of 3 of 3 partitions" in late.out
-    assert ctl("node post-restart 9").code == 1
 
 
 def test_that_others_are_drained_as_well_is_told(ctl: Ctl) -> None:

@@ -60,8 +60,9 @@ class Node:
             await self.on_stop()
         self.calls.append("stopped")
 
-    def reconfigure(self, config: Config) -> None:
+    def reconfigure(self, config: Config, waiting_keys: Sequence[str] = ()) -> None:
         self.config = config
+        self.waiting_keys = list(waiting_keys)
 
 
 class Run:
@@ -284,6 +285,7 @@ def test_reload_takes_what_it_may_and_names_the_rest(
     assert run.run(script) == 0
     assert "Reloaded key=log.level from=info to=debug" in caplog.text
     assert "Key needs a restart key=node.id running=1 file=7" in caplog.text
+    assert run.node.waiting_keys == ["node.id"]
     assert caplog.text.count("Configuration refused") == 2
 
 

@@ -1,0 +1,30 @@
+"""`dlogctl node post-restart` against the handlers of a node in memory."""
+
+import json
+
+import pytest
+
+from dlogctl.commands import node_return
+from tests.fakes.commanded_node import Ctl, World, ctl, world
+
+__all__ = ["ctl", "world"]  # the fixtures
+
+
+def test_a_node_that_is_back_is_said_to_be_back(
+    ctl: Ctl, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_return, "LOOK_AGAIN_S", 0.01)
+    assert ctl("node post-restart 2 --no-wait").out.startswith("node 2 is back (after ")
+    world.node.fence(3)
+    other = ctl("node post-restart 2 -o json")
+    found = json.loads(other.out)
+    assert (other.code, found["is_back"]) == (0, True)
+    assert found["elsewhere"][0] == "node 3 is fenced"
+    late = ctl("node post-restart 3 --no-wait")
+    assert late.code == 10
+    assert "node 3 is not back\n  - it is fenced" in late.out
+    late = ctl("node post-restart 3 --patience 100ms")
+    assert late.code == 10 and "is not back, and nothing has moved for 0.1 s\n" in late.out
+    assert late.err.count("node 3: it is fenced") == 1
+    assert "it is out of the ISR of 3 of 3 partitions" in late.out
+    assert ctl("node post-restart 9").code == 1

@@ -1,0 +1,35 @@
+"""The digest of a configuration: the same for the same values, another for any other value."""
+
+from pathlib import Path
+
+import pytest
+
+from dlogd.config.config_digest import LENGTH, digest_of
+from dlogd.config.load import load_config
+from dlogd.config.schema import Config, build
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "dlog.yaml"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "flush.policy: always\n",
+        "flush: {policy: always}\nsegment.bytes: 1024MiB\n",
+        "segment: {bytes: 1GiB}\n# nothing else\n",
+    ],
+)
+def test_how_a_file_is_written_makes_no_difference(file: Path, text: str) -> None:
+    file.write_text(text)
+    assert digest_of(load_config(file, {})) == digest_of(Config())
+    assert len(digest_of(Config())) == LENGTH
+
+
+@pytest.mark.parametrize("values", [{"node.id": 2}, {"node.rack": "r"}, {"scrub.rate_bytes": 1}])
+def test_every_value_makes_one(values: dict[str, object]) -> None:
+    named = {name.replace("_bytes", ""): value for name, value in values.items()}
+    assert digest_of(build(named)) != digest_of(Config())
