@@ -7,7 +7,7 @@ the same, and takes a tenth of a node's start to import.
 import re
 from pathlib import Path
 
-UNKNOWN = "0+unknown"
+UNKNOWN = "unknown"
 """Where the modules lie without metadata and without a project, as in an archive for Spark."""
 
 _INFO = re.compile(r"dlog-(.+)\.dist-info")
@@ -25,6 +25,11 @@ def version_in(folder: Path) -> str:
         pass
     named = [_INFO.fullmatch(path.name) for path in sorted(folder.glob("dlog-*.dist-info"))]
     return next((match.group(1) for match in named if match is not None), UNKNOWN)
+
+
+def wire_version(version: str) -> str:
+    """Return a version as ApiVersions takes it, in letters, digits, dots and dashes (KIP-511)."""
+    return re.sub(r"[^a-zA-Z0-9.-]+", "-", version).strip(".-") or UNKNOWN
 
 
 VERSION = version_in(Path(__file__).resolve().parents[1])

@@ -24,7 +24,7 @@ from dlog.transport import (
     TransportCounters,
     connect,
 )
-from dlog.version import VERSION
+from dlog.version import VERSION, wire_version
 from dlog.wire import messages
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import parse_response_header
@@ -61,6 +61,7 @@ DESCRIBE_CLUSTER_VERSIONS = (0, 2)
 DESCRIBE_QUORUM_VERSIONS = (0, 2)
 """From 2 on with directories and addresses (KIP-853)."""
 SOFTWARE_NAME = "dlog"
+SOFTWARE_VERSION = wire_version(VERSION)
 
 _ERROR_CODE = struct.Struct(">h")
 
@@ -115,7 +116,7 @@ class NodeClient:
             if version < 3:
                 return module.ApiVersionsRequest()
             return module.ApiVersionsRequest(
-                client_software_name=SOFTWARE_NAME, client_software_version=VERSION
+                client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
             )
 
         encode = self._encoder(ApiKey.API_VERSIONS, version, build)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dlog.version import UNKNOWN, VERSION, version_in
+from dlog.client.cluster.node import SOFTWARE_NAME
+from dlog.version import UNKNOWN, VERSION, version_in, wire_version
+from dlogd.server.handlers import api_versions
 
 PROJECT = '[project]\nname = "dlog"\nversion = "1.2.3"\n'
 
@@ -57,3 +59,9 @@ def test_the_daemon_tells_it() -> None:
     command = [sys.executable, "-m", "dlogd", "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said == f"dlogd {VERSION}\n"
+
+
+@pytest.mark.parametrize("version", [VERSION, UNKNOWN, "1.2.3+site.4", "1.0rc1", "1!2.0", "+", ""])
+def test_every_version_can_be_told_to_a_node(version: str) -> None:
+    told = wire_version(version)
+    assert all(map(api_versions.SOFTWARE_NAME.fullmatch, (told, SOFTWARE_NAME)))
