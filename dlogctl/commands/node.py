@@ -13,6 +13,10 @@ COMMANDS = {
     ),
     "drain": ("dlogctl.commands.node_drain:drain", "Take leaders, or everything, off nodes."),
     "undrain": ("dlogctl.commands.node_drain:undrain", "Let nodes lead again."),
+    "plan-restart": (
+        "dlogctl.commands.node_plan:plan_restart",
+        "Say who has to be restarted, in order.",
+    ),
     "post-restart": (
         "dlogctl.commands.node_return:post_restart",
         "Wait until a restarted node is back.",

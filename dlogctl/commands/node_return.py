@@ -23,8 +23,8 @@ LOOK_AGAIN_S = 0.5
 PATIENCE = "5min"
 
 
-async def _statuses(client: BlockingClient, settings: Settings, cluster: Cluster) -> Statuses:
-    """Ask all nodes for their status; the one that is waited for also while it is fenced."""
+async def ask_all(client: BlockingClient, settings: Settings, cluster: Cluster) -> Statuses:
+    """Ask all nodes for their status, those that are fenced as well: they may be on their way."""
     views = [NodeView(each.node_id, each.address, each.rack) for each in cluster.nodes.values()]
     alone = len(views) == 1
     asked = await asyncio.gather(*(ask_node(client, settings, each, alone=alone) for each in views))
@@ -44,7 +44,7 @@ async def _look(
 ) -> Left:
     cluster = await look(client)
     cluster.node(node_id)
-    statuses = await _statuses(client, settings, cluster)
+    statuses = await ask_all(client, settings, cluster)
     failed = await _failed_directories(client, node_id)
     return left_of(cluster, node_id, statuses, failed, since)
 

@@ -121,6 +121,9 @@ def test_nodes_tell_of_their_processes(sandbox: Sandbox) -> None:
     assert [row["version"] for row in rows] == [VERSION] * 3
     assert len({row["config_digest"] for row in rows}) == 3  # ports, ids and directories differ
     assert all(row["started"].endswith("Z") and row["waiting_keys"] == [] for row in rows)
+    assert sandbox.json("node plan-restart") == {"due": [], "unknown": []}
+    due = sandbox.json("node plan-restart --target-version 99")["due"]
+    assert [row["node"] for row in due][-1] == sandbox.controller and len(due) == 3
 
 
 def test_a_plan_of_kafkas_tool(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""`dlogctl node post-restart` against the handlers of a node in memory."""
+"""`dlogctl node post-restart` and `plan-restart` against the handlers of a node in memory."""
 
 import json
 
 import pytest
 
 from dlogctl.commands import node_return
+from dlogctl.commands.node_plan import COLUMNS
 from tests.fakes.commanded_node import Ctl, World, ctl, world
 
 __all__ = ["ctl", "world"]  # the fixtures
@@ -28,3 +29,22 @@ def test_a_node_that_is_back_is_said_to_be_back(
     assert late.err.count("node 3: it is fenced") == 1
     assert "it is out of the ISR of 3 of 3 partitions" in late.out
     assert ctl("node post-restart 9").code == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--config-digest 12", "'12' is no digest: 16 hexadecimal digits, or NODE=DIGEST"),
+        ("--started-before yesterday", "'yesterday' is no time: write 2026-11-27T23:00:00Z"),
+    ],
+)
+def test_a_plan_is_asked_for_in_digests_and_times(ctl: Ctl, options: str, words: str) -> None:
+    refused = ctl(f"node plan-restart {options}")
+    assert refused.code == 64 and words in refused.err
+
+
+def test_a_plan_names_who_does_not_tell(ctl: Ctl, world: World) -> None:
+    assert COLUMNS[0].key == "node"
+    plan = ctl("node plan-restart --target-version 9 -o json")
+    assert (plan.code, json.loads(plan.out)) == (10, {"due": [], "unknown": [1, 2, 3, 4]})
+    assert plan.err.count("does not tell what it runs") == 4
