@@ -1,6 +1,7 @@
 """Contexts: named sets of settings, so that one need not name the cluster each time.
 
     ~/.config/dlog/contexts.yaml            (or below XDG_CONFIG_HOME)
+    /etc/dlog/contexts.yaml                 for all users of a host; what a user has himself wins
 
     current: prod
     contexts:
@@ -8,8 +9,8 @@
         bootstrap: n1:9092,n2:9092
         timeout: 10s
 
-Read when a setting is asked for that neither an option nor the environment gives; written only by
-`dlogctl context`. yaml is loaded when there is a file.
+Read when a setting is asked for that neither an option nor the environment gives. `dlogctl context`
+writes the user's file, never the host's. yaml is loaded when there is a file.
 """
 
 import contextlib
@@ -27,6 +28,8 @@ import click
 
 SETTINGS = ("bootstrap", "http", "output", "timeout")
 """What a context may hold; `dlogctl.settings` says what each means."""
+
+HOST_PATH = Path("/etc/dlog/contexts.yaml")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -59,6 +62,8 @@ class Contexts:
     path: Path
     current: str | None = None
     contexts: dict[str, dict[str, str]] = field(default_factory=dict)
+    where: Path | None = None
+    """The file that says which is in use; None: `path`."""
 
     def named(self, name: str, where: str) -> dict[str, str]:
         """Return a context's settings; `where` says who asks for it, in the error."""
@@ -115,6 +120,18 @@ def load_contexts(path: Path) -> Contexts:
         line = f" line {at}" if at else ""
         raise ContextError(f"{path}{line}: {error}; mend it or move it away") from None
     return _checked(path, document)
+
+
+def known_contexts(environ: Mapping[str, str]) -> Contexts:
+    """Return the user's contexts and those of the host, for reading. Raise ContextError."""
+    own, host = load_contexts(contexts_path(environ)), load_contexts(HOST_PATH)
+    is_own = own.current is not None
+    return Contexts(
+        path=own.path,
+        current=own.current if is_own else host.current,
+        contexts={**host.contexts, **own.contexts},
+        where=own.path if is_own or host.current is None else HOST_PATH,
+    )
 
 
 def _checked(path: Path, document: Any) -> Contexts:

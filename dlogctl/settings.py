@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from dlog.address import Address
-from dlogctl.contexts import Contexts, check_name, contexts_path, load_contexts
+from dlogctl.contexts import Contexts, check_name, known_contexts
 from dlogctl.output.escaping import say
 
 FORMATS = ("table", "wide", "json", "yaml", "tsv")
@@ -132,9 +132,9 @@ class Settings:
 
     @property
     def contexts(self) -> Contexts:
-        """The user's contexts, read once."""
+        """The contexts of the user and of the host, read once."""
         if self._contexts is None:
-            self._contexts = load_contexts(contexts_path(self.environ))
+            self._contexts = known_contexts(self.environ)
         return self._contexts
 
     def context_name(self) -> tuple[str | None, str]:
@@ -143,7 +143,7 @@ class Settings:
             return self.context_option, "--context"
         if name := self.environ.get(CONTEXT_VARIABLE):
             return name, CONTEXT_VARIABLE
-        return self.contexts.current, str(self.contexts.path)
+        return self.contexts.current, str(self.contexts.where or self.contexts.path)
 
     def text_of(self, name: str) -> tuple[str | None, str]:
         """Return a setting's text and where it comes from."""

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from dlogctl import exit_codes
-from dlogctl.contexts import changing, check_name, contexts_path
+from dlogctl.contexts import HOST_PATH, changing, check_name, contexts_path
 from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.output.documents import Column, Output
 from dlogctl.output.escaping import say
@@ -90,8 +90,8 @@ def list_contexts(context: click.Context) -> int:
 def use(context: click.Context, name: str) -> int:
     """Use context NAME from now on."""
     settings = settings_of(context)
+    settings.contexts.named(name, "asked for")
     with changing(contexts_path(settings.environ)) as contexts:
-        contexts.named(name, "asked for")
         contexts.current = name
     Output(settings).done(f"context {name} is in use", context=name, result="in use")
     settings.suggest("dlogctl status")
@@ -116,20 +116,22 @@ def use(context: click.Context, name: str) -> int:
 def set_context(context: click.Context, name: str, in_use: bool, unset: tuple[str, ...]) -> int:
     """Make or change context NAME: it keeps the common options that are given here.
 
-    The first context there is is used at once.
+    The first context there is is used at once. A context of the host, in /etc/dlog/contexts.yaml,
+    is copied and stays as it is there.
     """
     settings = settings_of(context)
+    known = settings.contexts.contexts
     with changing(contexts_path(settings.environ)) as contexts:
-        is_new = name not in contexts.contexts
+        is_new = name not in known
         if is_new and "bootstrap" not in settings.given:
             raise click.UsageError(f"--bootstrap is missing: where cluster {name} is", context)
         if not settings.given and not unset and not in_use:
             raise click.UsageError("nothing to change: give --bootstrap, --timeout, ...", context)
-        kept = {**contexts.contexts.get(name, {}), **settings.given}
+        kept = {**known.get(name, {}), **contexts.contexts.get(name, {}), **settings.given}
         contexts.contexts[name] = {
             key: kept[key] for key in SETTINGS if key in kept and key not in unset
         }
-        if in_use or (is_new and len(contexts.contexts) == 1):
+        if in_use or (is_new and not known):
             contexts.current = name
     used = contexts.current == name
     text = f"context {name} {'made' if is_new else 'changed'}{', in use' if used else ''}"
@@ -150,8 +152,10 @@ def remove(context: click.Context, name: str) -> int:
     settings = settings_of(context)
     current = settings.contexts.current
     output = settings.output if current != name else None
+    settings.contexts.named(name, "asked for")
     with changing(contexts_path(settings.environ)) as contexts:
-        contexts.named(name, "asked for")
+        if name not in contexts.contexts:
+            raise click.ClickException(f"context {name} is the host's: edit {HOST_PATH} as root")
         del contexts.contexts[name]
         was_used = contexts.current == name
         if was_used:

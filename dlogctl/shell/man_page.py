@@ -27,6 +27,7 @@ EXIT_CODES = (
 )
 FILES = (
     ("~/.config/dlog/contexts.yaml", "The contexts; `dlogctl context` writes it."),
+    ("/etc/dlog/contexts.yaml", "Contexts for all users of a host; a user's own win."),
     ("/etc/dlog/dlog.yaml", "The configuration of a node, read by dlogd."),
 )
 

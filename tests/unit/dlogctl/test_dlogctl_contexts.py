@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dlogctl import contexts
 from dlogctl.__main__ import main
 from dlogctl.contexts import Contexts, changing, contexts_path, load_contexts
 from dlogctl.settings import parse_addresses
@@ -24,6 +25,7 @@ def ctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         if name.startswith("DLOG_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(contexts, "HOST_PATH", tmp_path / "host.yaml")
 
     def run(line: str) -> tuple[int, str, str]:
         code = main(line.split())
@@ -212,3 +214,42 @@ def test_changes_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted(load_contexts(path).contexts) == [f"c{n}" for n in range(8)]
+
+
+HOST = 'current: here\ncontexts:\n  here: {bootstrap: "h1:1,h2:1"}\n  there: {bootstrap: "t:1"}\n'
+
+
+def test_a_host_has_contexts_for_all_its_users(ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / "host.yaml").write_text(HOST)
+    found = shown(ctl)
+    assert found["context"] == ("here", str(tmp_path / "host.yaml"))
+    assert found["bootstrap"] == ("h1:1,h2:1", "context here")
+    assert ctl("context use there")[0] == 0
+    found = shown(ctl)
+    assert found["context"] == ("there", str(tmp_path / "dlog" / "contexts.yaml"))
+    assert found["bootstrap"] == ("t:1", "context there")
+    assert (tmp_path / "host.yaml").read_text() == HOST
+
+
+def test_what_a_user_has_himself_wins(ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / "host.yaml").write_text(HOST)
+    assert ctl("context set here --timeout 9s")[1] == "context here changed\n"
+    assert shown(ctl)["timeout"] == ("9s", "context here")
+    assert shown(ctl)["bootstrap"] == ("h1:1,h2:1", "context here")
+    assert ctl("context set here --bootstrap own:1")[0] == 0
+    assert shown(ctl)["bootstrap"] == ("own:1", "context here")
+    assert ctl("context set mine --bootstrap m:1")[1] == "context mine made\n"
+    assert shown(ctl)["context"][0] == "here"  # not the first one that there is
+    rows = json.loads(ctl("context list -o json")[1])
+    assert [row["context"] for row in rows] == ["here", "there", "mine"]
+    assert ctl("context remove here")[0] == 0
+    assert shown(ctl)["bootstrap"] == ("h1:1,h2:1", "context here")
+
+
+def test_a_context_of_the_host_is_not_the_users_to_remove(ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / "host.yaml").write_text(HOST)
+    code, _, error = ctl("context remove there")
+    assert code == 1 and "context there is the host's: edit" in error
+    (tmp_path / "host.yaml").write_text("contexts: [a]\n")
+    code, _, error = ctl("status")
+    assert code == 1 and "host.yaml: it must have" in error
