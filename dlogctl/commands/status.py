@@ -25,9 +25,9 @@ from dlogctl.cluster.lags import lags_of, worst_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output, format_bytes, format_cell, format_duration
 from dlogctl.output.escaping import say
-from dlogctl.output.watch import Watch, watch_option
+from dlogctl.output.watch import Waiting, Watch, watch_option
 from dlogctl.session import connected
-from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.settings import Settings, common_options, settings_of, take_seconds
 
 REASONS_SHOWN = 20
 LATE_MS = 1_000
@@ -37,6 +37,7 @@ WRONG = (
     *("reassigning", "non_preferred_leader"),
 )
 
+PATIENCE = "5min"
 NODE_COLUMNS = (
     Column("NODE", "node", right=True),
     Column("ADDRESS", "address"),
@@ -338,25 +339,32 @@ def _ask(client: BlockingClient, settings: Settings) -> dict[str, Any]:
 )
 @watch_option
 @click.option("--exit-when-healthy", is_flag=True, help="With --watch: end at the first healthy.")
+@click.option("--patience", default=PATIENCE, show_default=True, callback=take_seconds,
+              metavar="TIME",
+              help="With --exit-when-healthy: give up after so long without a change.")  # fmt: skip
 @common_options
 @click.pass_context
-def status(context: click.Context, watch: float | None, exit_when_healthy: bool) -> int:
+def status(
+    context: click.Context, watch: float | None, exit_when_healthy: bool, patience: float
+) -> int:
     """Show how the cluster is.
 
     Exit code 0 healthy, 10 unhealthy, 2 unreachable.
     """
     settings = settings_of(context)
     watching = Watch(settings, watch, context.command_path)
+    waiting = Waiting(patience)
 
     def show(document: Mapping[str, Any]) -> int:
         _show(document, settings, compact=watching.is_on)
+        waiting.note(tuple(document["reasons"]))
         return exit_codes.OK if document["healthy"] else exit_codes.UNHEALTHY
 
     with connected(settings) as client:
         code = watching.run(
             lambda: _ask(client, settings),
             show,
-            ends=lambda code: exit_when_healthy and code == exit_codes.OK,
+            ends=lambda code: exit_when_healthy and (code == exit_codes.OK or waiting.is_over),
         )
     wrong = code != exit_codes.OK
     settings.suggest(f"dlogctl topic {'describe NAME' if wrong else 'list'}, dlogctl log-dirs")

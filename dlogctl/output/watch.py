@@ -8,7 +8,7 @@ line.
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -35,6 +35,26 @@ def watch_option(command: Command) -> Command:
         callback=take_seconds,
         help="Show it again and again, every 2s or as given, until Ctrl-C.",
     )(command)
+
+
+class Waiting:
+    """A wait that ends when nothing new is seen for `patience_s`. Owner: one watch."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._moved_at = time.monotonic()
+        self._seen: set[Hashable] = set()
+
+    def note(self, look: Hashable) -> None:
+        """Take what a look has shown; what was seen before is no progress."""
+        if look not in self._seen:
+            self._seen.add(look)
+            self._moved_at = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing new has come for so long."""
+        return time.monotonic() - self._moved_at >= self._patience_s
 
 
 class Watch:

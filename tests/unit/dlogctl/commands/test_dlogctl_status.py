@@ -33,6 +33,8 @@ def test_status_of_a_healthy_and_of_a_sick_cluster(ctl: Ctl, world: World) -> No
     sick = ctl("status")
     assert sick.code == 10
     assert "  - node 1: data directory /d failed: I/O error\n" in sick.out
+    waited = ctl("status", "--watch", "100ms", "--exit-when-healthy", "--patience", "300ms")
+    assert waited.code == 10 and waited.out.count("data directory /d failed") >= 2
 
 
 def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> None:
