@@ -1,5 +1,6 @@
 """`dlogctl node pre-restart`: what a restart of a node would do, before it is done."""
 
+import asyncio
 from typing import Any
 
 import click
@@ -10,11 +11,14 @@ from dlogctl.cluster.cluster_view import look_closely
 from dlogctl.cluster.risks import Risks, risks_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Output
+from dlogctl.output.escaping import say
+from dlogctl.output.watch import Waiting
 from dlogctl.session import connected
-from dlogctl.settings import common_options, settings_of
+from dlogctl.settings import common_options, settings_of, take_seconds
 from dlogctl.shell.completion import complete_nodes
 
 NAMES_SHOWN = 20
+LOOK_AGAIN_S = 0.5
 LISTS = {
     "would_go_offline": "no other replica is in sync: offline while the node is down",
     "would_refuse_ack_all": "too few would be in sync: producers with ack all would have to wait",
@@ -30,6 +34,21 @@ async def _judge(client: BlockingClient, node_id: int) -> Risks:
     cluster = await look_closely(client)
     cluster.node(node_id)
     return risks_of(cluster, node_id)
+
+
+async def _await(client: BlockingClient, node_id: int, patience_s: float | None) -> Risks:
+    """Judge once, or until it may be restarted, or nothing changes any more; tell each change."""
+    waiting, told = Waiting(patience_s or 0.0), ""
+    while True:
+        risks = await _judge(client, node_id)
+        waiting.note(tuple(risks.reasons))
+        if patience_s is None or risks.may_restart or waiting.is_over:
+            return risks
+        words = "; ".join(risks.reasons)
+        if words != told:
+            say(f"node {node_id} must not be restarted yet: {words}", err=True)
+            told = words
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def _show(output: Output, node_id: int, risks: Risks) -> None:
@@ -64,15 +83,18 @@ def _show(output: Output, node_id: int, risks: Risks) -> None:
     examples=(
         ("dlogctl node pre-restart 2", "May it be restarted, and what would happen?"),
         ("dlogctl node pre-restart 2 && dlogctl node drain 2", "For a script: only if it may."),
+        ("dlogctl node pre-restart 2 --patience 5min", "Wait until it may."),
         ("dlogctl node pre-restart 2 -o json | jq .would_go_offline", "One of the four lists."),
     ),
 )
 @click.argument(
     "node_id", type=click.IntRange(min=0), metavar="NODE", shell_complete=complete_nodes
 )
+@click.option("--patience", callback=take_seconds, metavar="TIME",
+              help="Wait until it may; give up after so long without a change.")  # fmt: skip
 @common_options
 @click.pass_context
-def pre_restart(context: click.Context, node_id: int) -> int:
+def pre_restart(context: click.Context, node_id: int, patience: float | None) -> int:
     """Say whether NODE may be restarted, and what that would do to which partitions.
 
     Partitions whose replication factor is not above their min.insync.replicas are listed and do not
@@ -80,7 +102,7 @@ def pre_restart(context: click.Context, node_id: int) -> int:
     """
     settings = settings_of(context)
     with connected(settings) as client:
-        risks = client.run(lambda: _judge(client, node_id))
+        risks = client.run(lambda: _await(client, node_id, patience))
     _show(Output(settings), node_id, risks)
     if risks.may_restart:
         settings.suggest(f"dlogctl node drain {node_id}")

@@ -1,10 +1,10 @@
-"""`dlogctl node post-restart` and `plan-restart` against the handlers of a node in memory."""
+"""`dlogctl node pre-restart`, `post-restart`, `plan-restart`, asked of a node in memory."""
 
 import json
 
 import pytest
 
-from dlogctl.commands import node_return
+from dlogctl.commands import node_restart, node_return
 from dlogctl.commands.node_plan import COLUMNS
 from tests.fakes.commanded_node import Ctl, World, ctl, world
 
@@ -48,3 +48,14 @@ def test_a_plan_names_who_does_not_tell(ctl: Ctl, world: World) -> None:
     plan = ctl("node plan-restart --target-version 9 -o json")
     assert (plan.code, json.loads(plan.out)) == (10, {"due": [], "unknown": [1, 2, 3, 4]})
     assert plan.err.count("does not tell what it runs") == 4
+
+
+def test_a_restart_is_waited_for_as_long_as_reasons_change(
+    ctl: Ctl, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_restart, "LOOK_AGAIN_S", 0.01)
+    assert ctl("node pre-restart 1 --patience 5min").code == 0
+    world.node.fence(3)
+    late = ctl("node pre-restart 1 --patience 200ms")
+    assert late.code == 10 and "node 1 must not be restarted now" in late.out
+    assert late.err.count("node 1 must not be restarted yet: node 3 is fenced") == 1
