@@ -6,11 +6,12 @@ The node tells its address in its configuration, unless the user says one.
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dlog.client.admin import Resource
+from dlog.client.admin_views import NodeState
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import NodeView
 from dlog.errors import ConnectFailedError, DlogError, ProtocolError, TransportError
@@ -20,6 +21,8 @@ from dlogctl.settings import Settings
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 HTTP_ADDRESS = "http.address"
+PATIENCE_S = 3.0
+"""For a node beside others."""
 WILDCARDS = ("0.0.0.0", "::", "")
 
 
@@ -129,6 +132,27 @@ async def ask_node(
         note = f"node {node.node_id} reports no details: {error}"
         return Asked(str(address), note=note, throttles=throttles)
     return Asked(str(address), status, throttles=throttles)
+
+
+async def ask_all(
+    client: BlockingClient, settings: Settings, nodes: Collection[NodeState]
+) -> dict[int, Asked]:
+    """Ask nodes for their status side by side; one that hangs does not hold up the others' answers.
+
+    Those that are fenced are asked as well: they may be on their way back.
+    """
+
+    async def ask(state: NodeState) -> Asked:
+        view = NodeView(node_id=state.node_id, address=state.address, rack=state.rack)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await ask_node(client, settings, view, alone=len(nodes) == 1)
+        except TimeoutError:
+            note = f"node {state.node_id} does not answer within {PATIENCE_S:g} s"
+            return Asked(note=note, is_reachable=False)
+
+    answers = await asyncio.gather(*map(ask, nodes))
+    return {each.node_id: asked for each, asked in zip(nodes, answers, strict=True)}
 
 
 def _throttles(configs: Mapping[str, str]) -> dict[str, int]:

@@ -11,6 +11,10 @@ COMMANDS = {
         "dlogctl.commands.node_restart:pre_restart",
         "Say what a restart of a node would do.",
     ),
+    "restart": (
+        "dlogctl.commands.node_roll:restart",
+        "Restart a node so that no producer notices.",
+    ),
     "drain": ("dlogctl.commands.node_drain:drain", "Take leaders, or everything, off nodes."),
     "undrain": ("dlogctl.commands.node_drain:undrain", "Let nodes lead again."),
     "plan-restart": (

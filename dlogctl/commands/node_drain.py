@@ -1,16 +1,13 @@
 """`dlogctl node drain`, `undrain` and `remove`."""
 
-import asyncio
-import time
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 
 import click
 
 from dlog.client.admin_views import Drain
-from dlog.client.blocking import BlockingClient
 from dlogctl import exit_codes
-from dlogctl.cluster.cluster_view import Cluster, is_healthy, look, look_closely
+from dlogctl.cluster.cluster_view import Cluster, look, look_closely
+from dlogctl.cluster.draining import Remainder, hand_over, homeless_of, left_on, some, wait_drained
 from dlogctl.commands.controller_change import with_cure
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output, format_count
@@ -19,128 +16,30 @@ from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of, take_seconds
 from dlogctl.shell.completion import complete_nodes
 
-LOOK_AGAIN_S = 0.2
 PATIENCE = "5min"
-NAMES_SHOWN = 5
 COLUMNS = (Column("NODE", "node"), Column("RESULT", "result"), Column("LEFT", "left"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """What a drain has not moved yet, and what of it cannot move."""
-
-    movable: list[str]
-    stuck: list[str]
-    """Nobody else can take it."""
-    headless: list[str]
-    """Nobody leads it, so there is nobody to copy from."""
-    drained: dict[int, None]
-    """Other nodes that could lead some of what is stuck, and may not: they are drained as well."""
-    kept_by_drains: list[str]
-    """What of it is stuck for no other reason."""
-
-
-def _homeless(cluster: Cluster, node_id: int, drained: Sequence[int]) -> frozenset[str]:
-    """Return the partitions whose replica on a node nobody else could take, as things are."""
-    takers = {
-        each.node_id
-        for each in cluster.nodes.values()
-        if not each.is_fenced and each.drain is Drain.NONE and each.node_id not in drained
-    }
-    return frozenset(
-        f"{topic}-{each.partition}"
-        for topic, each in cluster.held_by(node_id)
-        if (topic, each.partition) not in cluster.reassigning and takers.issubset(each.replicas)
-    )
-
-
-def _left(
-    cluster: Cluster, node_id: int, drain: Drain, homeless: Container[str] = frozenset()
-) -> _Left:
-    left = _Left([], [], [], {}, [])
-    for topic, each in cluster.held_by(node_id):
-        if drain is Drain.LEADERS and each.leader != node_id:
-            continue
-        name = f"{topic}-{each.partition}"
-        if each.leader < 0:
-            left.headless.append(name)
-            continue
-        if drain is Drain.REPLICAS:
-            can_move = name not in homeless
-        else:
-            can_move = cluster.can_lead_instead(each, node_id)
-        (left.movable if can_move else left.stuck).append(name)
-        others = cluster.others_up(each, node_id)
-        if not can_move and drain is Drain.LEADERS and others:
-            left.kept_by_drains.append(name)
-            left.drained.update(dict.fromkeys(others))
-    return left
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
-
-
-async def _hand_over(
-    client: BlockingClient, cluster: Cluster, node_id: int, drained: Sequence[int]
-) -> str | None:
-    """Make another voter the controller, if the node is it; return what to tell."""
-    quorum = cluster.quorum
-    if quorum is None or quorum.leader_id != node_id or len(quorum.voters) == 1:
-        return None
-    healthy = [v.node_id for v in quorum.voters if v.node_id != node_id and is_healthy(quorum, v)]
-    others = [each for each in healthy if cluster.can_be_controller(each)]
-    others.sort(key=lambda each: each in drained or cluster.nodes[each].drain is not Drain.NONE)
-    if not others:
-        return f"node {node_id} stays the controller: there is no other healthy voter that is up"
-    await client.admin.transfer_controller(others[0])
-    return f"node {others[0]} is the controller now"
-
-
-async def _wait(
-    client: BlockingClient,
-    node_id: int,
-    drain: Drain,
-    homeless: Container[str],
-    patience_s: float,
-) -> _Left:
-    """Return when nothing is left that can move, or nothing has moved for long; tell progress."""
-    what = "leader" if drain is Drain.LEADERS else "replica"
-    told = -1
-    moved_at = time.monotonic()
-    while True:
-        left = _left(await look(client), node_id, drain, homeless)
-        if not left.movable:
-            return left
-        if len(left.movable) != told:
-            told, moved_at = len(left.movable), time.monotonic()
-            say(f"node {node_id}: {format_count(told, what)} to move", err=True)
-        elif time.monotonic() - moved_at > patience_s:
-            return left
-        await asyncio.sleep(LOOK_AGAIN_S)
-
-
-def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> list[str]:
+def _report(node_id: int, drain: Drain, left: Remainder, patience_s: float) -> list[str]:
     """Return why a drain is not complete, nothing when it is."""
     found = []
     if left.movable:
         found.append(
             f"node {node_id}: nothing has moved for {patience_s:g} s, {len(left.movable)} left:"
-            f" {_names(left.movable)}; see: dlogctl node describe {node_id}, or end it:"
+            f" {some(left.movable)}; see: dlogctl node describe {node_id}, or end it:"
             f" dlogctl node undrain {node_id}"
         )
     if left.headless:
         found.append(
             f"node {node_id} keeps {format_count(len(left.headless), 'replica')} of which there is"
-            f" no leader to copy from: {_names(left.headless)}; bring a node back"
+            f" no leader to copy from: {some(left.headless)}; bring a node back"
             " that was in sync, see: dlogctl partition list --leaderless"
         )
     if left.stuck and drain is Drain.REPLICAS:
         found.append(
             f"node {node_id} keeps {format_count(len(left.stuck), 'replica')} that no other node"
             " can take, for all that are up and not drained have one already:"
-            f" {_names(left.stuck)}; they move when there is another node, or go with: dlogctl"
+            f" {some(left.stuck)}; they move when there is another node, or go with: dlogctl"
             " topic alter TOPIC --replication-factor N"
         )
     elif left.kept_by_drains:
@@ -148,13 +47,13 @@ def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> list[
         found.append(
             f"node {node_id} still leads {format_count(len(left.kept_by_drains), 'partition')} that"
             f" only nodes could lead which are being drained as well ({', '.join(numbers)}):"
-            f" {_names(left.kept_by_drains)}; they go offline with it. Drain one node after the"
+            f" {some(left.kept_by_drains)}; they go offline with it. Drain one node after the"
             f" other; now, end the drain of others: dlogctl node undrain {' '.join(numbers)}"
         )
     return found
 
 
-def _kept(node_id: int, drain: Drain, left: _Left) -> str | None:
+def _kept(node_id: int, drain: Drain, left: Remainder) -> str | None:
     """Return what a node leads on because nobody else can: no drain could be more complete."""
     kept = set(left.kept_by_drains)
     alone = [each for each in left.stuck if each not in kept]
@@ -162,7 +61,7 @@ def _kept(node_id: int, drain: Drain, left: _Left) -> str | None:
         return None
     return (
         f"node {node_id} still leads {format_count(len(alone), 'partition')} that no other node in"
-        f" sync can lead: {_names(alone)}; they go offline with it. To avoid that, wait until"
+        f" sync can lead: {some(alone)}; they go offline with it. To avoid that, wait until"
         " others are in sync, or give them more replicas: dlogctl partition reassign --help"
     )
 
@@ -208,23 +107,23 @@ def drain(
         for node_id in node_ids:
             cluster.node(node_id)
         _check_takers(cluster, node_ids)
-        homeless = {each: _homeless(cluster, each, node_ids) for each in node_ids}
+        homeless = {each: homeless_of(cluster, each, node_ids) for each in node_ids}
         if dry_run:
             return _rehearse(settings, cluster, homeless, kind)
         for node_id in node_ids:
             client.run(lambda each=node_id: client.admin.drain_node(each, kind))  # type: ignore[misc]
-        lefts: dict[int, _Left] = {}
+        lefts: dict[int, Remainder] = {}
         for node_id in node_ids:
             told = None
             if not keep_controller:
                 told = client.run(
-                    lambda each=node_id: _hand_over(client, cluster, each, node_ids)  # type: ignore[misc]
+                    lambda each=node_id: hand_over(client, cluster, each, node_ids)  # type: ignore[misc]
                 )
             if told is not None:
                 say(told, err=True)
             if not no_wait:
                 lefts[node_id] = client.run(
-                    lambda each=node_id: _wait(  # type: ignore[misc]
+                    lambda each=node_id: wait_drained(  # type: ignore[misc]
                         client, each, kind, homeless[each], patience
                     )
                 )
@@ -251,13 +150,13 @@ def _rehearse(
     verb = "take" if kind is Drain.REPLICAS else "lead"
     rows = []
     for node_id in homeless:
-        left = _left(cluster, node_id, kind, homeless[node_id])
+        left = left_on(cluster, node_id, kind, homeless[node_id])
         if output.for_people:
             say(f"node {node_id}: {format_count(len(left.movable), str(kind)[:-1])} would move")
             if left.stuck:
-                say(f"node {node_id}: no other node can {verb} {_names(left.stuck)}")
+                say(f"node {node_id}: no other node can {verb} {some(left.stuck)}")
             if left.headless:
-                say(f"node {node_id}: no node leads {_names(left.headless)}")
+                say(f"node {node_id}: no node leads {some(left.headless)}")
         remains = left.headless + left.stuck
         rows.append({"node": node_id, "result": "would be drained", "left": remains})
     if not output.for_people:
@@ -270,7 +169,7 @@ def _conclude(
     settings: Settings,
     node_ids: Sequence[int],
     kind: Drain,
-    lefts: dict[int, _Left],
+    lefts: dict[int, Remainder],
     patience_s: float,
 ) -> int:
     output, code = Output(settings), exit_codes.OK
@@ -324,7 +223,7 @@ def undrain(context: click.Context, node_ids: tuple[int, ...]) -> int:
         moving = client.run(client.admin.list_reassignments)
     if on := [f"{m.topic}-{m.partition}" for m in moving if set(node_ids) & set(m.removing)]:
         say(
-            f"moves in progress continue: {_names(on)}; to end them: dlogctl partition reassign"
+            f"moves in progress continue: {some(on)}; to end them: dlogctl partition reassign"
             " --cancel, see: dlogctl partition reassignments",
             err=True,
         )
@@ -346,7 +245,7 @@ def _check_removal(cluster: Cluster, node_id: int) -> None:
         )
     if held:
         raise click.ClickException(
-            f"node {node_id} holds {format_count(len(held), 'replica')} ({_names(held)}): move them"
+            f"node {node_id} holds {format_count(len(held), 'replica')} ({some(held)}): move them"
             f" first: dlogctl node drain {node_id} --replicas"
         )
     if not state.is_fenced:

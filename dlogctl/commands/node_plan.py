@@ -9,7 +9,7 @@ import click
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import look
 from dlogctl.cluster.restart_plan import Plan, Target, plan_of
-from dlogctl.commands.node_return import ask_all
+from dlogctl.commands.node_return import statuses_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output
 from dlogctl.output.escaping import say
@@ -84,7 +84,7 @@ def plan_restart(
 
     async def gather() -> Plan:
         cluster = await look(client)
-        return plan_of(cluster, await ask_all(client, settings, cluster), target)
+        return plan_of(cluster, await statuses_of(client, settings, cluster), target)
 
     with connected(settings) as client:
         plan = client.run(gather)

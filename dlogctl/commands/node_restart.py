@@ -36,7 +36,9 @@ async def _judge(client: BlockingClient, node_id: int) -> Risks:
     return risks_of(cluster, node_id)
 
 
-async def _await(client: BlockingClient, node_id: int, patience_s: float | None) -> Risks:
+async def await_restartable(
+    client: BlockingClient, node_id: int, patience_s: float | None
+) -> Risks:
     """Judge once, or until it may be restarted, or nothing changes any more; tell each change."""
     waiting, told = Waiting(patience_s or 0.0), ""
     while True:
@@ -102,7 +104,7 @@ def pre_restart(context: click.Context, node_id: int, patience: float | None) ->
     """
     settings = settings_of(context)
     with connected(settings) as client:
-        risks = client.run(lambda: _await(client, node_id, patience))
+        risks = client.run(lambda: await_restartable(client, node_id, patience))
     _show(Output(settings), node_id, risks)
     if risks.may_restart:
         settings.suggest(f"dlogctl node drain {node_id}")

@@ -6,11 +6,10 @@ import time
 import click
 
 from dlog.client.blocking import BlockingClient
-from dlog.client.views import NodeView
 from dlog.errors import NONE, DlogError, TransportError
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import Cluster, look
-from dlogctl.cluster.http_status import ask_node
+from dlogctl.cluster.http_status import ask_all
 from dlogctl.cluster.returns import Left, Progress, Statuses, left_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Output, format_duration
@@ -23,12 +22,10 @@ LOOK_AGAIN_S = 0.5
 PATIENCE = "5min"
 
 
-async def ask_all(client: BlockingClient, settings: Settings, cluster: Cluster) -> Statuses:
-    """Ask all nodes for their status, those that are fenced as well: they may be on their way."""
-    views = [NodeView(each.node_id, each.address, each.rack) for each in cluster.nodes.values()]
-    alone = len(views) == 1
-    asked = await asyncio.gather(*(ask_node(client, settings, each, alone=alone) for each in views))
-    return {each.node_id: found.status for each, found in zip(views, asked, strict=True)}
+async def statuses_of(client: BlockingClient, settings: Settings, cluster: Cluster) -> Statuses:
+    """Ask all nodes for their status."""
+    asked = await ask_all(client, settings, cluster.nodes.values())
+    return {node_id: each.status for node_id, each in asked.items()}
 
 
 async def _failed_directories(client: BlockingClient, node_id: int) -> list[str]:
@@ -44,12 +41,12 @@ async def _look(
 ) -> Left:
     cluster = await look(client)
     cluster.node(node_id)
-    statuses = await ask_all(client, settings, cluster)
+    statuses = await statuses_of(client, settings, cluster)
     failed = await _failed_directories(client, node_id)
     return left_of(cluster, node_id, statuses, failed, since)
 
 
-async def _wait(
+async def wait_back(
     client: BlockingClient, settings: Settings, node_id: int, since: int | None, patience_s: float
 ) -> Left:
     """Return when the node is back, or when nothing has moved for `patience_s`; 0: look once."""
@@ -113,7 +110,7 @@ def post_restart(
     begun = time.monotonic()
     with connected(settings) as client:
         left = client.run(
-            lambda: _wait(client, settings, node_id, since, 0 if no_wait else patience)
+            lambda: wait_back(client, settings, node_id, since, 0 if no_wait else patience)
         )
     if not output.for_people:
         found = {

@@ -1,6 +1,5 @@
 """`dlogctl node list` and `describe`."""
 
-import asyncio
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ from dlog.client.blocking import BlockingClient
 from dlog.client.views import NodeView
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import Cluster, look
-from dlogctl.cluster.http_status import Asked, ask_node
+from dlogctl.cluster.http_status import Asked, ask_all, ask_node
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output, format_duration, format_time
 from dlogctl.output.escaping import say
@@ -99,25 +98,13 @@ def list_nodes(context: click.Context, watch: float | None) -> int:
         rows = [_row(cluster, each) for each in cluster.nodes.values()]
         if settings.output == "table":
             return rows
-        asked = client.run(lambda: _ask_all(client, settings, cluster))
-        return [{**row, **_own(each)} for row, each in zip(rows, asked, strict=True)]
+        asked = client.run(lambda: ask_all(client, settings, cluster.nodes.values()))
+        return [{**row, **_own(asked[row["node"]])} for row in rows]
 
     with connected(settings) as client:
         code = watching.run(gather, show)
     settings.suggest("dlogctl node describe NODE")
     return code
-
-
-async def _ask_all(client: BlockingClient, settings: Settings, cluster: Cluster) -> list[Asked]:
-    """Ask each node that is up what only it knows."""
-
-    async def ask(state: NodeState) -> Asked:
-        if state.is_fenced:
-            return Asked()
-        view = NodeView(node_id=state.node_id, address=state.address, rack=state.rack)
-        return await ask_node(client, settings, view, alone=len(cluster.nodes) == 1)
-
-    return list(await asyncio.gather(*map(ask, cluster.nodes.values())))
 
 
 def _own(asked: Asked) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import pytest
 
 from dlogctl.commands import node_restart, node_return
 from dlogctl.commands.node_plan import COLUMNS
+from dlogctl.commands.node_roll import UNIT
 from tests.fakes.commanded_node import Ctl, World, ctl, world
 
 __all__ = ["ctl", "world"]  # the fixtures
@@ -59,3 +60,11 @@ def test_a_restart_is_waited_for_as_long_as_reasons_change(
     late = ctl("node pre-restart 1 --patience 200ms")
     assert late.code == 10 and "node 1 must not be restarted now" in late.out
     assert late.err.count("node 1 must not be restarted yet: node 3 is fenced") == 1
+
+
+def test_a_restart_that_nobody_could_notice_is_refused(ctl: Ctl, world: World) -> None:
+    refused = ctl("node restart 2")
+    assert refused.code == 10
+    assert "no node tells the epoch of node 2" in refused.err
+    assert f"systemctl restart {UNIT}" in refused.err
+    assert json.loads(ctl("node describe 2 -o json").out)["drain"] == "none"
