@@ -14,6 +14,10 @@ COMMANDS = {
         "dlogctl.commands.partition_change:reassign",
         "Move replicas to other nodes, or cancel that.",
     ),
+    "rebalance": (
+        "dlogctl.commands.partition_rebalance:rebalance",
+        "Even out replicas and leaders over nodes.",
+    ),
     "verify": (
         "dlogctl.commands.partition_verify:verify",
         "Compare replicas by checksums of their disks.",

@@ -59,7 +59,7 @@ def _row(key: Partition, error: WireError | None, done: str) -> dict[str, Any]:
     }
 
 
-def _tell(settings: Settings, outcomes: Mapping[Partition, WireError | None], done: str) -> int:
+def tell(settings: Settings, outcomes: Mapping[Partition, WireError | None], done: str) -> int:
     """Say what became of each partition; return the exit code."""
     output = Output(settings)
     failed = {key: error for key, error in outcomes.items() if error is not None}
@@ -112,7 +112,7 @@ def elect(context: click.Context, names: tuple[str, ...], unclean: bool, yes: bo
         for key, error in outcomes.items()
         if not isinstance(error, ElectionNotNeededError)
     }
-    code = _tell(settings, changed, "new leaders")
+    code = tell(settings, changed, "new leaders")
     settings.suggest("dlogctl partition list --not-preferred, dlogctl status")
     return code
 
@@ -159,7 +159,7 @@ def _read_plan(view: ClusterView, file: Path) -> list[tuple[Partition, Sequence[
         ) from None
 
 
-def _wait(client: BlockingClient, targets: Mapping[Partition, Sequence[int]]) -> Outcomes:
+def wait_moved(client: BlockingClient, targets: Mapping[Partition, Sequence[int]]) -> Outcomes:
     """Return what became of each partition when none moves any more; tell progress.
 
     Raise for what is gone.
@@ -209,9 +209,7 @@ def _left_bytes(client: BlockingClient, moving: Sequence[ReassignmentView]) -> i
     )
 
 
-def _take_rate(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> int | None:
+def take_rate(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
     """Parse bytes per second; raise BadParameter."""
     if text is None:
         return None
@@ -242,7 +240,7 @@ def _take_rate(
               help="A plan in the JSON of kafka-reassign-partitions.sh.")  # fmt: skip
 @click.option("--cancel", is_flag=True, help="End the moves of the partitions or topics named.")
 @click.option("--wait", is_flag=True, help="Wait until the new replicas are in sync.")
-@click.option("--throttle", "rate", metavar="BYTES", callback=_take_rate,
+@click.option("--throttle", "rate", metavar="BYTES", callback=take_rate,
               help="With --wait: so much per second, such as 20MiB.")  # fmt: skip
 @common_options
 @click.pass_context
@@ -271,19 +269,19 @@ def reassign(
         targets = _take_targets(view, moves, file, cancel)
         if cancel:
             targets = _moving(client, targets, moves)
-        with _throttled(client, view, targets, rate):
+        with throttled(client, view, targets, rate):
             outcomes = client.run(lambda: client.admin.alter_reassignments(targets))
             if wait:
                 begun = {key: targets[key] or () for key, each in outcomes.items() if each is None}
-                outcomes |= _wait(client, begun)
+                outcomes |= wait_moved(client, begun)
     done = "cancelled" if cancel else "moved" if wait else "begun to move"
-    code = _tell(settings, outcomes, done)
+    code = tell(settings, outcomes, done)
     settings.suggest("dlogctl partition reassignments --watch --exit-when-done")
     return code
 
 
 @contextmanager
-def _throttled(
+def throttled(
     client: BlockingClient,
     view: ClusterView,
     targets: Mapping[Partition, Sequence[int] | None],
