@@ -40,7 +40,7 @@ def locked(root: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RefusedError(
-                f"Somebody else works on the releases in {root}: wait until that has ended."
+                f"Another process works on the releases in {root}: wait until it has ended."
             ) from error
         yield
 

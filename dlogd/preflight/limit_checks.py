@@ -76,6 +76,6 @@ def _clock() -> Iterator[Finding]:
     status = int.from_bytes(state.raw[_STATUS_OFFSET : _STATUS_OFFSET + 4], "little")
     if answer == _TIME_ERROR or (answer >= 0 and status & _STA_UNSYNC):
         yield note(
-            "Nobody keeps the clock of this host right, and retention by time depends on it:"
+            "The clock of this host is not synchronised, and retention by time depends on it:"
             " timedatectl set-ntp true"
         )

@@ -3,11 +3,6 @@
 `make soak` runs more, `make sim FLEET=n` shows one, `make mutants` opens every known hole.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.simulation.fleet.__main__ import run_seed, shrink
@@ -18,8 +13,8 @@ from tests.simulation.fleet.mutants import mutated
 from tests.simulation.fleet.plan import KINDS, draw
 from tests.simulation.fleet.run import simulate
 from tests.simulation.holes import look_for
+from tests.simulation.traces import same_trace
 
-ROOT = Path(__file__).parents[2]
 SEEDS = 48
 SEEDS_PER_TEST = 4
 BLACKOUT_SEEDS = 8
@@ -73,23 +68,17 @@ def test_known_holes_are_seen(name: str) -> None:
     assert look_for("fleet", name, seeds), f"{name}: nothing seen in {MUTANT_SEEDS} seeds"
 
 
-def run_in_process(seed: int, hash_seed: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.fleet", "--seed", str(seed), "--quiet"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return done.stdout.splitlines()[-1]
-
-
 @pytest.mark.parametrize("seed", [3, 4])
 def test_same_seed_same_trace_in_any_process(seed: int) -> None:
-    first, second = run_in_process(seed, 1), run_in_process(seed, 4711)
-    assert first == second == run_seed(seed).summary()
+    trace = same_trace("tests.simulation.fleet", "--seed", str(seed))
+    assert len(trace) > 1000
+    assert trace[-1] == run_seed(seed).summary()
+
+
+def test_a_blackout_has_the_same_trace_in_any_process() -> None:
+    trace = same_trace("tests.simulation.fleet", "--blackouts", "--seed", "2")
+    assert len(trace) > 1000
+    assert trace[-1] == simulate(draw_blackouts(2)).summary()
 
 
 def test_plans_are_drawn_from_the_seed_alone_and_have_all_kinds_of_faults() -> None:

@@ -19,6 +19,17 @@ TOUCHES = {
     "file": "open(__file__)",
     "directory": "import os; os.listdir('.')",
     "socket": "import socket; socket.socket()",
+    "fine clock": "import time; time.perf_counter_ns()",
+    "clock of the system": "import time; time.clock_gettime(0)",
+    "random generator of the system": "import random; random.SystemRandom()",
+    "unique id": "import uuid; uuid.uuid4()",
+    "secret": "import secrets; secrets.token_bytes(4)",
+    "path": "import pathlib; pathlib.Path(__file__).read_text()",
+    "paths": "import pathlib; list(pathlib.Path('.').iterdir())",
+    "other open": "import io; io.open(__file__)",
+    "space of a disk": "import os; os.statvfs('.')",
+    "pair of sockets": "import socket; [each.close() for each in socket.socketpair()]",
+    "name of a host": "import socket; socket.getaddrinfo('localhost', 1)",
 }
 
 

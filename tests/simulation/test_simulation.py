@@ -1,12 +1,7 @@
-"""The simulation itself: 100 seeds without a violation, each run replayable, known holes seen.
+"""The simulation itself: 50 seeds without a violation, each run replayable, known holes seen.
 
 `python -m tests.simulation --seeds 2000 --jobs 2` runs more; `make sim SEED=n` shows one.
 """
-
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +11,8 @@ from tests.simulation.holes import look_for
 from tests.simulation.mutants import MUTANTS, mutated
 from tests.simulation.plan import draw
 from tests.simulation.run import simulate
+from tests.simulation.traces import assert_same, same_trace
 
-ROOT = Path(__file__).parents[2]
 SEEDS = 50
 SEEDS_PER_TEST = 5
 
@@ -35,27 +30,21 @@ def test_known_holes_are_seen(name: str) -> None:
     assert look_for("node", name), f"{name}: not seen"
 
 
-def run_in_process(seed: int, hash_seed: int) -> str:
-    """Return the one line of a run in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--quiet"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return done.stdout.splitlines()[-1]
-
-
 @pytest.mark.parametrize("seed", [2, 3, 15])
 def test_same_seed_same_trace_in_any_process(seed: int) -> None:
-    first, second = run_in_process(seed, 1), run_in_process(seed, 4711)
-    assert first == second
+    trace = same_trace("tests.simulation", "--seed", str(seed))
+    assert len(trace) > 1000
     # Nor does it matter what ran before in the process.
     assert run_seed(seed + 1).digest != run_seed(seed).digest
-    assert run_seed(seed).summary() == first
+    assert run_seed(seed).summary() == trace[-1]
+
+
+def test_the_first_line_that_differs_is_told() -> None:
+    assert_same(["a", "b"], ["a", "b"])
+    with pytest.raises(AssertionError, match="line 2, after 'a':\nb\nc"):
+        assert_same(["a", "b"], ["a", "c"])
+    with pytest.raises(AssertionError, match="line 3, after 'b':\nNone\nd"):
+        assert_same(["a", "b"], ["a", "b", "d"])
 
 
 def test_plans_are_drawn_from_the_seed_alone() -> None:

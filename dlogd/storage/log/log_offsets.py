@@ -2,7 +2,7 @@
 
     0 <= log_start_offset <= flushed_offset <= promised_offset <= log_end_offset
 
-Each change asserts this order. Owner: the event loop's thread.
+Each change that could break this order asserts it. Owner: the event loop's thread.
 """
 
 from dlog.types import Offset

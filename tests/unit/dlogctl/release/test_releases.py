@@ -124,7 +124,7 @@ def test_a_host_without_room_is_refused(
 
 
 def test_two_at_once_do_not_meet(bundles: dict[str, Path], tmp_path: Path) -> None:
-    with making.locked(tmp_path), pytest.raises(RefusedError, match="Somebody else works"):
+    with making.locked(tmp_path), pytest.raises(RefusedError, match="Another process works"):
         making.make(bundles["1.0"], tmp_path)
 
 

@@ -267,7 +267,7 @@ def test_stop_answers_who_waits_and_does_not_wait_for_who_does_not_read(
             front.fetch.stop()
             started = asyncio.get_running_loop().time()
             await front.listener.stop(0.5)
-            assert asyncio.get_running_loop().time() - started < 2
+            assert asyncio.get_running_loop().time() - started < 15
             assert await waiting.fetched() == {"t": (0, b"")}
             assert await stuck.is_closed_by_peer()
             await until(lambda: not front.listener.connection_count)

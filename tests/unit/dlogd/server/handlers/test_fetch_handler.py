@@ -115,7 +115,7 @@ def test_a_poll_waits_for_enough_or_for_its_time(tmp_path: Path) -> None:
             started = loop.time()
             await client.send(fetch_frame(wanted, max_wait_ms=100))
             assert await client.fetched() == {"a": (0, b""), "b": (0, b"")}
-            assert 0.09 < loop.time() - started < 2
+            assert 0.09 < loop.time() - started < 20  # the next one waits for a minute
             await client.send(fetch_frame(wanted, max_wait_ms=60_000, min_bytes=2500))
             for topic in ("a", "b", "a"):
                 assert len(front.fetch.parked) == 1 or topic == "a"
@@ -169,7 +169,7 @@ def test_the_end_of_a_segment_is_not_waited_at(tmp_path: Path) -> None:
                 )
                 if offset >= partition.log.active.base_offset:
                     break
-                found = values_in((await asyncio.wait_for(client.fetched(), 3))["t"][1])
+                found = values_in((await asyncio.wait_for(client.fetched(), 15))["t"][1])
                 offset = found[-1][0] + 1
 
     check(scenario)

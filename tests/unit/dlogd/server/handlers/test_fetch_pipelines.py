@@ -81,10 +81,10 @@ def test_the_time_of_a_fetch_begins_when_it_arrives(tmp_path: Path) -> None:
             client = await front.connect()
             loop = asyncio.get_running_loop()
             started = loop.time()
-            await client.send(*[fetch_frame([("t", 0)], max_wait_ms=300) for _ in range(10)])
+            await client.send(*[fetch_frame([("t", 0)], max_wait_ms=1000) for _ in range(10)])
             for _ in range(10):
                 assert await client.fetched() == {"t": (0, b"")}
-            assert 0.29 < loop.time() - started < 2
+            assert 0.99 < loop.time() - started < 8  # one after the other: 10 s
 
     check(scenario)
 
