@@ -19,6 +19,8 @@ from dlog.wire.frame import RequestHeader
 from dlogctl.__main__ import COMMANDS
 from dlogctl.output import terminal
 from dlogctl.output.documents import format_bytes, format_cell, format_duration
+from dlogd.config.config_digest import digest_of
+from dlogd.config.schema import Config
 from tests.fakes.command_line import NO_CONTEXTS, NO_TOPIC, Ctl, World, ctl, world
 from tests.fakes.peer import error, zero_time
 
@@ -169,7 +171,9 @@ def test_a_file_is_checked(ctl: Ctl, tmp_path: Path) -> None:
     file.write_text("node.id: 1\n")
     as_json = ctl("-o", "json", "config", "check", str(file))
     assert as_json.code == 0
-    assert json.loads(as_json.out) == {"file": str(file), "correct": True, "problems": []}
+    document = json.loads(as_json.out)
+    assert (document["correct"], document["problems"]) == (True, [])
+    assert document["digest"] == digest_of(Config())
 
 
 def test_times_that_do_not_go_together_are_found_offline(ctl: Ctl, tmp_path: Path) -> None:
