@@ -8,7 +8,14 @@ that is just being written. Judges by the same code as recovery
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dlog.batch.header import BATCH_STRUCT, BatchHeader
+from dlog.batch.header import (
+    BASE_OFFSET,
+    BATCH_STRUCT,
+    LEADER_EPOCH,
+    BatchHeader,
+    follows_on,
+    size_of,
+)
 from dlog.batch.record_times import head_limit, newest_of
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.segment import time_index
@@ -69,7 +76,7 @@ def iter_batches(file: File, start: int = 0) -> Iterator[BatchPlace]:
     window = Window(file, file.size())
     position = start
     while (fields := plausible_head(window, position)) is not None:
-        header = BatchHeader(fields[0], fields[1] + 12, *fields[2:])
+        header = BatchHeader(fields[BASE_OFFSET], size_of(fields), *fields[LEADER_EPOCH:])
         good = has_good_crc(window, position, fields)
         yield BatchPlace(position=position, header=header, good_crc=good)
         position += header.batch_bytes
@@ -148,7 +155,7 @@ class _Walk:
         report = self._report
         for place in iter_batches(file):
             header = place.header
-            if header.base_offset != report.next_offset or not place.good_crc:
+            if not follows_on(header, report.next_offset) or not place.good_crc:
                 break
             self._check_entries(place.position)
             self._max_timestamp_ms = max(self._max_timestamp_ms, self._newest_ms(file, place))

@@ -17,6 +17,7 @@ from dlog.batch.header import (
     FORMAT,
     HEADER_BYTES,
     LAST_DELTA,
+    LEADER_EPOCH,
     MAGIC,
     BatchHeader,
     follows_on,
@@ -140,7 +141,7 @@ def iter_headers(window: Window, position: int) -> Iterator[BatchHeader]:
         if fields is None:
             return
         size = size_of(fields)
-        yield BatchHeader(fields[BASE_OFFSET], size, *fields[2:])
+        yield BatchHeader(fields[BASE_OFFSET], size, *fields[LEADER_EPOCH:])
         position += size
 
 
