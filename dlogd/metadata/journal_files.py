@@ -139,10 +139,10 @@ class JournalFiles:
             return 0 if data is None else checkpoint_files.decode_metadata_version(data)
         except MalformedFileError as error:
             log.warning(
-                "Ignored a damaged checkpoint file: %s/%s is not used: %s",
+                "Ignored a damaged checkpoint file path=%s/%s problem=%r",
                 self._directory.path,
                 checkpoint_files.METADATA_VERSION,
-                error,
+                str(error),
             )
             return 0
 

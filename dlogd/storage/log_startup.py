@@ -180,7 +180,7 @@ class LogStartup:
         home.life, home.was_clean = survey.life, survey.was_clean
         home.has_checkpoint = survey.has_checkpoint
         for complaint in survey.complaints:
-            log.warning("Ignored a damaged checkpoint file: %s", complaint)
+            log.warning("Ignored a damaged checkpoint file problem=%r", complaint)
         if survey.strays:
             log.warning(
                 "Set stray logs aside path=%s/stray count=%d first=%s; no topic of this node "

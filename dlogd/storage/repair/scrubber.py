@@ -156,7 +156,10 @@ class Scrubber:
             return None if data is None else decode(data)
         except MalformedFileError as error:
             log.warning(
-                "Ignored a damaged checkpoint file: %s/%s: %s", self._home.path, KIND, error
+                "Ignored a damaged checkpoint file path=%s/%s problem=%r",
+                self._home.path,
+                KIND,
+                str(error),
             )
         except OSError as error:
             self._on_error(error)
