@@ -126,7 +126,7 @@ def ctl(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     def run(line: str) -> Result:
         monkeypatch.setenv("DLOG_BOOTSTRAP", f"127.0.0.1:{world.port}")
         monkeypatch.setenv("XDG_CONFIG_HOME", "/no/contexts/here")
-        code = main(["--timeout", "2", *line.split()])
+        code = main(["--timeout", "20", *line.split()])
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         return Result(code, captured.out, captured.err)

@@ -108,7 +108,7 @@ def test_the_command_says_the_same_and_has_the_option(
     monkeypatch.setenv("DLOG_BOOTSTRAP", ",".join(map(str, nodes.servers.bootstrap)))
     monkeypatch.setenv("XDG_CONFIG_HOME", "/no/contexts/here")
     fill(nodes.servers.logs[0], 1, 1, MIB)
-    line = ["--timeout", "2", "consume", "t", "-p", "0", "--max-decompressed-batch"]
+    line = ["--timeout", "20", "consume", "t", "-p", "0", "--max-decompressed-batch"]
     assert main([*line, "1MiB"]) == 1
     out, err = capsysbinary.readouterr()
     assert out == b""

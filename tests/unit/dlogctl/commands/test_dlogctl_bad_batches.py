@@ -30,7 +30,7 @@ def consume(
     nodes.spoil(0)
 
     def run(*arguments: str) -> tuple[int, list[str], str]:
-        code = main(["--timeout", "2", "consume", "t", *arguments])
+        code = main(["--timeout", "20", "consume", "t", *arguments])
         out, err = capsysbinary.readouterr()
         return code, out.decode().splitlines(), err.decode()
 
