@@ -12,7 +12,6 @@ from dlogctl.output.documents import format_count
 from dlogctl.output.escaping import say
 
 LOOK_AGAIN_S = 0.2
-NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +65,6 @@ def left_on(
             left.kept_by_drains.append(name)
             left.drained.update(dict.fromkeys(others))
     return left
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first of many names, and how many more there are."""
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 async def hand_over(

@@ -66,3 +66,9 @@ def parse_nodes(text: str) -> Sequence[int]:
     if max(nodes) > INT32_MAX:
         raise ValueError(f"{max(nodes)} is not a node id; the largest is {INT32_MAX}")
     return nodes
+
+
+def some(names: Sequence[str], shown: int = 5) -> str:
+    """Return the first of many names, and how many more there are."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

@@ -30,7 +30,7 @@ class Rebalance:
         only_to: Collection[int] = (),
     ) -> None:
         self._replicas: Replicas = dict(sorted(present.items()))
-        self._present = dict(self._replicas)
+        self.present = dict(self._replicas)
         self._racks = racks
         self._takers = sorted(takers)
         self._receivers = sorted(set(only_to) & set(takers)) if only_to else self._takers
@@ -46,7 +46,7 @@ class Rebalance:
         while self._move_one():
             pass
         self._lead_evenly()
-        return {key: each for key, each in self._replicas.items() if each != self._present[key]}
+        return {key: each for key, each in self._replicas.items() if each != self.present[key]}
 
     def counts(self) -> dict[int, tuple[int, int]]:
         """Return how many replicas and preferred leaders each node has by now."""

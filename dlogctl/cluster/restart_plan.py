@@ -12,6 +12,9 @@ from typing import Any
 from dlogctl.cluster.cluster_view import Cluster
 from dlogctl.cluster.returns import Statuses
 
+EVERY = -1
+"""Stands for all nodes that are not named."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -19,7 +22,7 @@ class Target:
 
     version: str | None = None
     digests: Mapping[int, str] | None = None
-    """Of the configuration, by node; -1: of all that have none of their own here."""
+    """Of the configuration, by node; EVERY: of all that have none of their own here."""
     started_after_ms: int | None = None
 
 
@@ -64,7 +67,7 @@ def _reasons(node_id: int, status: Mapping[str, Any], target: Target) -> list[st
         reasons.append(f"version {version}, not {target.version}")
     config = status.get("config") or {}
     digests = target.digests or {}
-    wanted = digests.get(node_id, digests.get(-1))
+    wanted = digests.get(node_id, digests.get(EVERY))
     if wanted is not None and config.get("digest") != wanted:
         reasons.append(f"configuration {config.get('digest')}, not {wanted}")
     waiting = config.get("waiting_keys") or ()

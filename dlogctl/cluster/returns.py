@@ -11,8 +11,8 @@ from typing import Any
 
 from dlogctl.cluster.cluster_view import Cluster, is_healthy, lag_of
 from dlogctl.cluster.lags import lags_of
+from dlogctl.cluster.partition_names import some
 
-NAMES_SHOWN = 5
 CAUGHT_UP_MS = 1_000
 
 Statuses = Mapping[int, Mapping[str, Any] | None]
@@ -74,9 +74,7 @@ def left_of(
     held = list(cluster.held_by(node_id))
     out = [f"{topic}-{each.partition}" for topic, each in held if node_id not in each.isr]
     if out:
-        reasons.append(
-            f"it is out of the ISR of {len(out)} of {len(held)} partitions: {_some(out)}"
-        )
+        reasons.append(f"it is out of the ISR of {len(out)} of {len(held)} partitions: {some(out)}")
     reasons += [f"data directory {each}" for each in failed_directories]
     lag = lags_of(statuses.values()).get(node_id, {})
     return Left(
@@ -115,20 +113,15 @@ def _elsewhere(cluster: Cluster, node_id: int) -> list[str]:
         f"{topic}-{each.partition}" for topic, each in cluster.partitions() if each.leader < 0
     ]
     if without:
-        found.append(f"{_some(without)} have no leader")
+        found.append(f"{some(without)} have no leader")
     short = [
         f"{topic}-{each.partition}"
         for topic, each in cluster.partitions()
         if each.leader >= 0 and set(each.replicas) - set(each.isr) - {node_id}
     ]
     if short:
-        found.append(f"{_some(short)} lack replicas on other nodes")
+        found.append(f"{some(short)} lack replicas on other nodes")
     return found
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 class Progress:

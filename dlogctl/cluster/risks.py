@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from dlog.client.views import PartitionView
 from dlogctl.cluster.cluster_view import Cluster, quorum_problems
+from dlogctl.cluster.partition_names import some
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ def risks_of(cluster: Cluster, node_id: int) -> Risks:
             blocked.append(name)
     if blocked:
         risks.reasons.append(
-            f"{_some(blocked)} would have fewer replicas in sync than producers with ack all need"
+            f"{some(blocked)} would have fewer replicas in sync than producers with ack all need"
         )
     return risks
 
@@ -70,12 +71,12 @@ def _preconditions(cluster: Cluster, node_id: int) -> list[str]:
         f"{topic}-{each.partition}" for topic, each in cluster.partitions() if each.leader < 0
     ]
     if offline:
-        reasons.append(f"{_some(offline)} have no leader")
+        reasons.append(f"{some(offline)} have no leader")
     reasons += quorum_problems(cluster)
     reasons += _quorum_after(cluster, node_id)
     if cluster.reassigning:
         moving = [f"{topic}-{number}" for topic, number in cluster.reassigning]
-        reasons.append(f"{_some(moving)} are being reassigned: wait for them")
+        reasons.append(f"{some(moving)} are being reassigned: wait for them")
     return reasons
 
 
@@ -93,8 +94,3 @@ def _quorum_after(cluster: Cluster, node_id: int) -> list[str]:
     if len(voters) == 1 or len(up) >= len(voters) // 2 + 1:
         return []
     return [f"the metadata would have no quorum: of its voters only {up} would be up"]
-
-
-def _some(names: list[str], shown: int = 5) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more

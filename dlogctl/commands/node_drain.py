@@ -7,7 +7,8 @@ import click
 from dlog.client.admin_views import Drain
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import Cluster, look, look_closely
-from dlogctl.cluster.draining import Remainder, hand_over, homeless_of, left_on, some, wait_drained
+from dlogctl.cluster.draining import Remainder, hand_over, homeless_of, left_on, wait_drained
+from dlogctl.cluster.partition_names import some
 from dlogctl.commands.controller_change import with_cure
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output, format_count

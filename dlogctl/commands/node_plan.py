@@ -8,13 +8,14 @@ import click
 
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import look
-from dlogctl.cluster.restart_plan import Plan, Target, plan_of
+from dlogctl.cluster.restart_plan import EVERY, Plan, Target, plan_of
 from dlogctl.commands.node_return import statuses_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output
 from dlogctl.output.escaping import say
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
+from dlogd.config.config_digest import LENGTH
 
 COLUMNS = (
     Column("NODE", "node", right=True),
@@ -22,8 +23,7 @@ COLUMNS = (
     Column("CONTROLLER", "controller"),
     Column("WHY", "reasons"),
 )
-EVERY = -1
-_DIGEST = re.compile(r"(?:(\d+)=)?([0-9a-f]{16})")
+_DIGEST = re.compile(rf"(?:(\d+)=)?([0-9a-f]{{{LENGTH}}})")
 
 
 def _digests(

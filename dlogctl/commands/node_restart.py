@@ -53,7 +53,8 @@ async def await_restartable(
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-def _show(output: Output, node_id: int, risks: Risks) -> None:
+def show(output: Output, node_id: int, risks: Risks) -> None:
+    """Say whether a node may be restarted, and what that would do."""
     lists: dict[str, list[str]] = {key: getattr(risks, key) for key in LISTS}
     if not output.for_people:
         document: dict[str, Any] = {
@@ -105,7 +106,7 @@ def pre_restart(context: click.Context, node_id: int, patience: float | None) ->
     settings = settings_of(context)
     with connected(settings) as client:
         risks = client.run(lambda: await_restartable(client, node_id, patience))
-    _show(Output(settings), node_id, risks)
+    show(Output(settings), node_id, risks)
     if risks.may_restart:
         settings.suggest(f"dlogctl node drain {node_id}")
         return exit_codes.OK

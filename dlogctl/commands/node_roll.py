@@ -9,9 +9,10 @@ from dlog.client.admin_views import Drain
 from dlog.client.blocking import BlockingClient
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import look
-from dlogctl.cluster.draining import hand_over, some, wait_drained
+from dlogctl.cluster.draining import hand_over, wait_drained
+from dlogctl.cluster.partition_names import some
 from dlogctl.cluster.returns import epoch_of
-from dlogctl.commands.node_restart import await_restartable
+from dlogctl.commands.node_restart import await_restartable, show
 from dlogctl.commands.node_return import statuses_of, wait_back
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Output
@@ -61,10 +62,7 @@ def restart(
     with connected(settings) as client:
         risks = client.run(lambda: await_restartable(client, node_id, 0 if dry_run else patience))
         if not risks.may_restart or dry_run:
-            verdict = "may be restarted" if risks.may_restart else "must not be restarted now"
-            Output(settings).line(f"node {node_id} {verdict}", good=risks.may_restart)
-            for reason in risks.reasons:
-                say(f"  - {reason}")
+            show(Output(settings), node_id, risks)
             return exit_codes.OK if risks.may_restart else exit_codes.UNHEALTHY
         if ssh is not None and _over_ssh(ssh, CHECK) != 0:
             say(f"node {node_id} was not stopped: a start would fail there", err=True)

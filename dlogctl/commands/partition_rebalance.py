@@ -138,9 +138,7 @@ def rebalance(
         before = moves.counts()
         plan = moves.plan()
         if dry_run or not plan:
-            present = {(topic, each.partition): tuple(each.replicas)
-                       for topic, each in cluster.partitions()}  # fmt: skip
-            _show(output, present, plan, before, moves.counts())
+            _show(output, moves.present, plan, before, moves.counts())
             if not plan and output.for_people:
                 say("replicas and leaders are even: nothing to move", err=True)
             settings.suggest("dlogctl partition rebalance --throttle 20MiB --wait")

@@ -77,14 +77,23 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder by their relative names, but for SHA256SUMS itself."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+    named = {path.relative_to(folder).as_posix(): path for path in files}
+    named.pop(SUMS, None)
+    return named
+
+
+def sums_of(folder: Path) -> str:
+    """Return the lines of SHA256SUMS, as `sha256sum` writes and checks them."""
+    return "".join(f"{sha256_of(path)}  {name}\n" for name, path in _files(folder).items())
+
+
 def differences(folder: Path) -> list[str]:
     """Compare a folder with its SHA256SUMS; return a sentence about each file that differs."""
     sums = read_sums(folder)
-    found = {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink()
-    } - {SUMS}
+    found = _files(folder).keys()
     wrong = [f"{name} is missing" for name in sorted(sums.keys() - found)]
     wrong += [f"{name} is not listed" for name in sorted(found - sums.keys())]
     for name in sorted(sums.keys() & found):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlogctl.release.bundle import RefusedError, differences, read_manifest
+from dlogctl.release.bundle import MANIFEST, RefusedError, differences, read_manifest
 
 ROOT = Path("/opt/dlog")
 CURRENT = "current"
@@ -52,7 +52,7 @@ def versions(root: Path = ROOT) -> list[str]:
 
 def _made_at(path: Path) -> int:
     try:
-        return (path / "MANIFEST.json").stat().st_mtime_ns
+        return (path / MANIFEST).stat().st_mtime_ns
     except OSError:
         return 0
 

@@ -107,12 +107,6 @@ def _set_modes(half: Path) -> None:
         path.chmod(0o755 if is_program else 0o644)
 
 
-def _write_sums(half: Path) -> None:
-    files = [path for path in sorted(half.rglob("*")) if path.is_file() and not path.is_symlink()]
-    lines = [f"{bundle.sha256_of(path)}  {path.relative_to(half).as_posix()}\n" for path in files]
-    (half / bundle.SUMS).write_text("".join(lines), encoding="utf-8")
-
-
 def _sync(half: Path) -> None:
     """Write it all to the disk, file by file: `sync` would hold up the log's own disks."""
     for path in sorted(half.rglob("*"), reverse=True):
@@ -158,7 +152,7 @@ def make(folder: Path, root: Path = ROOT, feature_level: int | None = None) -> t
                     shutil.copytree(folder / part, half / "share" / part)
             shutil.copyfile(folder / bundle.MANIFEST, half / bundle.MANIFEST)
             shutil.copyfile(folder / bundle.SUMS, half / OWN_SUMS)
-            _write_sums(half)
+            (half / bundle.SUMS).write_text(bundle.sums_of(half), encoding="utf-8")
             _set_modes(half)
             _sync(half)
             half.rename(path)

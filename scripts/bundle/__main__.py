@@ -14,12 +14,12 @@ import tempfile
 from pathlib import Path
 
 from dlog.version import VERSION
+from dlogctl.release import bundle
 from dlogctl.shell.shells import SHELLS, script
 from dlogd.metadata.state.limits import LEVEL_NEWEST, LEVEL_OLDEST
 from scripts.bundle import archive, wheels
 from scripts.bundle.targets import MACHINES, ROOT
 
-FORMAT = 1
 LEVEL_OF_PREDECESSOR = LEVEL_NEWEST
 """The newest feature level of the release before this one. There is none yet."""
 
@@ -86,7 +86,7 @@ def _fill(folder: Path, version: str) -> None:
         text = script(shell)
         (folder / "completions" / f"dlogctl.{shell}").write_text(text, encoding="utf-8")
     manifest = {
-        "format": FORMAT,
+        "format": bundle.FORMAT,
         "version": version,
         "commit": commit,
         "machine": machine,
@@ -95,8 +95,8 @@ def _fill(folder: Path, version: str) -> None:
         "predecessor_newest_level": LEVEL_OF_PREDECESSOR,
     }
     text = json.dumps(manifest, indent=2) + "\n"
-    (folder / "MANIFEST.json").write_text(text, encoding="utf-8")
-    (folder / archive.SUMS).write_text(archive.sums_of(folder), encoding="utf-8")
+    (folder / bundle.MANIFEST).write_text(text, encoding="utf-8")
+    (folder / bundle.SUMS).write_text(bundle.sums_of(folder), encoding="utf-8")
 
 
 def main() -> None:

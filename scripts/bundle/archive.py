@@ -1,22 +1,9 @@
 """The file itself: a tar archive that depends on nothing but what lies in it."""
 
 import gzip
-import hashlib
 import io
 import tarfile
 from pathlib import Path
-
-SUMS = "SHA256SUMS"
-
-
-def sums_of(folder: Path) -> str:
-    """Return the lines of SHA256SUMS, as `sha256sum` writes and checks them."""
-    lines = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != SUMS:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            lines.append(f"{digest}  {path.relative_to(folder).as_posix()}\n")
-    return "".join(lines)
 
 
 def _member(path: Path, name: str, epoch_s: int) -> tarfile.TarInfo:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from dlogctl.release import bundle
-from scripts.bundle.archive import sums_of
 
 PROGRAM = "import sys\n\ndef main() -> None:\n    print('dlogd', {version!r}, sys.prefix)\n"
 INFO = "Metadata-Version: 2.1\nName: dlog\nVersion: {version}\n"
@@ -57,4 +56,4 @@ def bundle_of(folder: Path, version: str = "1.0", **changed: Any) -> Path:
 
 def seal(folder: Path) -> None:
     """Write SHA256SUMS for what lies there now."""
-    (folder / bundle.SUMS).write_text(sums_of(folder), encoding="utf-8")
+    (folder / bundle.SUMS).write_text(bundle.sums_of(folder), encoding="utf-8")
