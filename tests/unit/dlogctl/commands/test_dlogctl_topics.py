@@ -38,7 +38,7 @@ def test_a_topic_is_described(ctl: Ctl) -> None:
     assert document["configs"] == {"retention.ms": "5"}
     assert document["partitions"][0]["high_watermark"] == 99
     assert ctl("topic", "describe", "t", "-o", "tsv", "--no-headers").out.count("\n") == 2
-    missing = ctl("topic", "describe", "missing", "--timeout", "0.2")
+    missing = ctl("topic", "describe", "missing", "--timeout", "3")
     assert (missing.code, missing.out) == (1, "")
     assert missing.err == "dlogctl: there is no topic missing; see: dlogctl topic list\n"
 

