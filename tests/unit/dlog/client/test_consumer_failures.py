@@ -32,7 +32,7 @@ from tests.fakes.batches import batch, sealed
 from tests.fakes.log_consumers import FIRST, SECOND, consumer, offsets, read, run
 from tests.fakes.log_nodes import LogNodes
 
-BRIEF = RetryPolicy(base_s=0.001, cap_s=0.01, deadline_s=0.2)
+BRIEF = RetryPolicy(base_s=0.001, cap_s=0.01, deadline_s=2.0)
 
 
 # Leaders
