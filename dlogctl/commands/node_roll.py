@@ -1,7 +1,6 @@
 """`dlogctl node restart`: one node restarted by hand, so that no producer notices."""
 
-import shlex
-import subprocess
+from pathlib import Path
 
 import click
 
@@ -14,6 +13,7 @@ from dlogctl.cluster.partition_names import some
 from dlogctl.cluster.returns import epoch_of
 from dlogctl.commands.node_restart import await_restartable, show
 from dlogctl.commands.node_return import statuses_of, wait_back
+from dlogctl.commands.restart_ways import Here, OverSsh, Told, Way
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Output
 from dlogctl.output.escaping import say
@@ -23,11 +23,20 @@ from dlogctl.shell.completion import complete_nodes
 
 PATIENCE = "5min"
 UNIT = "dlogd.service"
-CHECK = "runuser -u dlog -- dlogd --preflight"
 
 
 class _RefusedError(Exception):
     """It was not done, and why is said already."""
+
+
+def _way(ssh: str | None, unit: str, here: bool, release: str | None, config: Path | None) -> Way:
+    if here and ssh is not None:
+        raise click.UsageError("--here and --ssh exclude each other")
+    if here:
+        return Here(unit, release, config)
+    if release is not None or config is not None:
+        raise click.UsageError("--release and --config need --here")
+    return Told(unit) if ssh is None else OverSsh(unit, ssh)
 
 
 @click.command(
@@ -36,6 +45,8 @@ class _RefusedError(Exception):
     examples=(
         ("dlogctl node restart 2", "Says what to type on its host, and when."),
         ("dlogctl node restart 2 --ssh admin@h2", "Does it there, with sudo."),
+        ("sudo dlogctl node restart 2 --here", "On its host."),
+        ("sudo dlogctl node restart 2 --here --release 0.2.0", "The same, to another release."),
         ("dlogctl node restart 2 --dry-run", "May it be restarted, and what would move?"),
     ),
 )
@@ -43,14 +54,30 @@ class _RefusedError(Exception):
     "node_id", type=click.IntRange(min=0), metavar="NODE", shell_complete=complete_nodes
 )
 @click.option("--ssh", metavar="[USER@]HOST", help="Restart it there; without it, you are told to.")
+@click.option("--here", is_flag=True, help="It runs on this host; needs root.")
 @click.option("--unit", default=UNIT, show_default=True, help="Its unit of systemd.")
+@click.option("--release", metavar="VERSION",
+              help="With --here: the release that runs afterwards.")  # fmt: skip
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path),
+              help="With --here: it becomes /etc/dlog/dlog.yaml.")  # fmt: skip
+@click.option("--rollback/--no-rollback", default=True, show_default=True,
+              help="With --here: take both back when the node does not come back.")  # fmt: skip
 @click.option("--patience", default=PATIENCE, show_default=True, callback=take_seconds,
               metavar="TIME", help="Give up when nothing has moved for so long.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say whether it may be restarted.")
 @common_options
 @click.pass_context
 def restart(
-    context: click.Context, node_id: int, ssh: str | None, unit: str, patience: float, dry_run: bool
+    context: click.Context,
+    node_id: int,
+    ssh: str | None,
+    here: bool,
+    unit: str,
+    release: str | None,
+    config: Path | None,
+    rollback: bool,
+    patience: float,
+    dry_run: bool,
 ) -> int:
     """Restart NODE: pre-restart, drain, restart on its host, post-restart, undrain.
 
@@ -59,13 +86,15 @@ def restart(
     node is not back.
     """
     settings = settings_of(context)
+    way = _way(ssh, unit, here, release, config)
     with connected(settings) as client:
         risks = client.run(lambda: await_restartable(client, node_id, 0 if dry_run else patience))
         if not risks.may_restart or dry_run:
             show(Output(settings), node_id, risks)
             return exit_codes.OK if risks.may_restart else exit_codes.UNHEALTHY
-        if ssh is not None and _over_ssh(ssh, CHECK) != 0:
-            say(f"node {node_id} was not stopped: a start would fail there", err=True)
+        refusal = way.check()
+        if refusal is not None:
+            say(f"node {node_id} was not stopped: {refusal}", err=True)
             return exit_codes.UNHEALTHY
         since = client.run(lambda: _epoch(client, settings, node_id))
         if since < 0:
@@ -74,7 +103,8 @@ def restart(
                 f" by systemctl restart {unit}", err=True)  # fmt: skip
             return exit_codes.UNHEALTHY
         try:
-            _go(client, settings, node_id, since, ssh, unit, patience)
+            _drain(client, node_id, patience)
+            _go(client, settings, node_id, since, way, patience, rollback)
         except _RefusedError:
             return exit_codes.UNHEALTHY
         finally:
@@ -89,16 +119,8 @@ async def _epoch(client: BlockingClient, settings: Settings, node_id: int) -> in
     return epoch_of(node_id, await statuses_of(client, settings, await look(client)))
 
 
-def _go(
-    client: BlockingClient,
-    settings: Settings,
-    node_id: int,
-    since: int,
-    ssh: str | None,
-    unit: str,
-    patience_s: float,
-) -> None:
-    """Drain, restart, wait; raise _RefusedError when that went wrong and was said."""
+def _drain(client: BlockingClient, node_id: int, patience_s: float) -> None:
+    """Move what can move; raise _RefusedError when something does not, and that was said."""
 
     async def drain() -> tuple[list[str], list[str]]:
         cluster = await look(client)
@@ -118,23 +140,31 @@ def _go(
         say(f"{stopped} only drained nodes could lead {some(kept)}; see: dlogctl node list",
             err=True)  # fmt: skip
         raise _RefusedError
-    command = f"systemctl restart {shlex.quote(unit)}"
-    if ssh is None:
-        say(f"node {node_id} may be restarted now; on its host: sudo {command}", err=True)
-    elif _over_ssh(ssh, command) != 0:
-        say(f"node {node_id}: the restart on {ssh} failed, see: journalctl -u {unit}", err=True)
-        raise _RefusedError
-    back = client.run(lambda: wait_back(client, settings, node_id, since, patience_s))
-    for reason in back.reasons:
-        say(f"node {node_id} is not back: {reason}", err=True)
-    if not back.is_back:
-        raise _RefusedError
 
 
-def _over_ssh(destination: str, command: str) -> int:
-    """Run a command as root on a host; return its exit code. What it says is shown."""
-    # A host that does not answer any more must not hold this up.
-    options = ["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-o", "BatchMode=yes"]
-    return subprocess.run(
-        ["ssh", *options, "--", destination, f"sudo -n {command}"], check=False
-    ).returncode
+def _go(
+    client: BlockingClient,
+    settings: Settings,
+    node_id: int,
+    since: int,
+    way: Way,
+    patience_s: float,
+    rollback: bool,
+) -> None:
+    """Restart, wait; raise _RefusedError when that went wrong and was said."""
+    problem = way.restart(node_id, patience_s)
+    if problem is None:
+        back = client.run(lambda: wait_back(client, settings, node_id, since, patience_s))
+        if back.is_back:
+            return
+        problem = "; ".join(back.reasons)
+    say(f"node {node_id} is not back: {problem}", err=True)
+    if not rollback:
+        raise _RefusedError
+    undone = way.take_back(patience_s)
+    if undone is not None:
+        say(f"node {node_id}: {undone}", err=True)
+        back = client.run(lambda: wait_back(client, settings, node_id, since, patience_s))
+        for reason in back.reasons:
+            say(f"node {node_id} is not back: {reason}", err=True)
+    raise _RefusedError

@@ -83,7 +83,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """x"""
+    """Everything that dlogd can be told, by sections."""
 
     node: NodeConfig = section(NodeConfig)
     cluster: ClusterConfig = section(ClusterConfig)

@@ -76,7 +76,8 @@ def _fill(folder: Path, version: str) -> None:
         else:
             shutil.copy(ROOT / "dlogctl" / part, copied)
     shutil.copy(ROOT / "deploy" / "bundle" / "install", folder)
-    shutil.copytree(ROOT / "deploy" / "systemd", folder / "systemd")
+    for part in ("systemd", "ansible"):
+        shutil.copytree(ROOT / "deploy" / part, folder / part)
     (folder / "etc").mkdir()
     shutil.copy(ROOT / "etc" / "dlog.yaml", folder / "etc")
     (folder / "man").mkdir()

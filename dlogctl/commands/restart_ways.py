@@ -1,0 +1,111 @@
+"""Ways in which `dlogctl node restart` has a node restarted: told, over SSH, on this host."""
+
+import shlex
+import subprocess
+from pathlib import Path
+
+from dlogctl.output.escaping import say
+from dlogctl.release.bundle import RefusedError
+from dlogctl.release.changeover import Changeover
+from dlogctl.release.unit import Unit
+
+USER = "dlog"
+
+
+class Told:
+    """The operator is told what to type."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+
+    @property
+    def command(self) -> str:
+        """What restarts the node, as root on its host."""
+        return f"systemctl restart {shlex.quote(self._unit)}"
+
+    def check(self) -> str | None:
+        """Return why a start on its host would fail, as far as it can be known."""
+        return None
+
+    def restart(self, node_id: int, _patience_s: float) -> str | None:
+        """Have it restarted; return what went wrong."""
+        say(f"node {node_id} may be restarted now; on its host: sudo {self.command}", err=True)
+        return None
+
+    def take_back(self, _patience_s: float) -> str | None:
+        """Restore what was changed and start that; return what to tell, None: nothing was."""
+        return None
+
+
+class OverSsh(Told):
+    """A shell of its host is asked."""
+
+    def __init__(self, unit: str, destination: str) -> None:
+        super().__init__(unit)
+        self._destination = destination
+
+    def _run(self, command: str) -> int:
+        """Run a command as root on the host; return its exit code. What it says is shown."""
+        # A host that does not answer any more must not hold this up.
+        options = ["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
+        options += ["-o", "BatchMode=yes", "--", self._destination]
+        return subprocess.run(["ssh", *options, f"sudo -n {command}"], check=False).returncode
+
+    def check(self) -> str | None:
+        """Ask the preflight there."""
+        if self._run(f"runuser -u {USER} -- dlogd --preflight") != 0:
+            return "a start would fail there"
+        return None
+
+    def restart(self, _node_id: int, _patience_s: float) -> str | None:
+        """Restart the unit there."""
+        if self._run(self.command) != 0:
+            return f"the restart on {self._destination} failed, see: journalctl -u {self._unit}"
+        return None
+
+
+class Here(Told):
+    """On this host, perhaps to another release and configuration."""
+
+    def __init__(self, unit: str, release: str | None, config: Path | None) -> None:
+        super().__init__(unit)
+        self._service = Unit(unit)
+        self._changeover = Changeover(unit, release, config)
+
+    def check(self) -> str | None:
+        """Ask the preflight of the release that will run."""
+        try:
+            self._changeover.check()
+            program = self._changeover.program
+        except RefusedError as error:
+            return str(error)
+        command = ["runuser", "-u", USER, "--", str(program), "--preflight"]
+        command += ["--config", str(self._changeover.config)]
+        done = subprocess.run(command, check=False)
+        return "a start would fail" if done.returncode else None
+
+    def restart(self, node_id: int, patience_s: float) -> str | None:
+        """Stop it, change what is to be changed, start it."""
+        say(f"node {node_id} stops", err=True)
+        problem = self._service.stop()
+        if problem is not None:
+            return problem
+        self._changeover.make()
+        say(f"node {node_id} starts", err=True)
+        return self._service.start(patience_s)
+
+    def take_back(self, patience_s: float) -> str | None:
+        """Start the release and the configuration that were there before."""
+        if self._changeover.is_made:
+            self._service.stop()
+            self._changeover.take_back()
+            before = "what ran before was taken back"
+        elif self._service.show().get("ActiveState") == "active":
+            return None  # it runs, as it did before: another restart would mend nothing
+        else:
+            before = "it was started once more"
+        problem = self._service.start(patience_s)
+        return f"{before}, and does not start: {problem}" if problem else f"{before}, and runs"
+
+
+Way = Told
