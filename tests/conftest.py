@@ -15,8 +15,8 @@ ONE_WORKER_PER_FILE = ("attacks", "clients", "cluster", "crash", "daemon", "fuzz
 # These share one server over all files, named by the first parameter.
 ONE_WORKER_PER_SERVER = ("behaviour",)
 
-# One session of Spark for all of them.
-ONE_WORKER_PER_FOLDER = ("spark",)
+# One session of Spark, one rig of hosts for all of them.
+ONE_WORKER_PER_FOLDER = ("hosts", "spark")
 
 # Properties are tested, not speed: other work may have the cores.
 settings.register_profile("no-deadline", parent=settings(), deadline=None)

@@ -102,7 +102,8 @@ def production() -> tuple[Source, ...]:
 @cache
 def texts() -> tuple[Path, ...]:
     """Return every text file of the project."""
-    found = [path for path in sorted(ROOT.iterdir()) if path.is_file()]
+    # In a worktree .git is a file, which names the repository's folder.
+    found = [path for path in sorted(ROOT.iterdir()) if path.is_file() and path.name != ".git"]
     for root in TEXT_ROOTS:
         if (ROOT / root).is_dir():
             found.extend(_walk(ROOT / root))

@@ -1,0 +1,1 @@
+"""Tests on real hosts in the small: systemd, sshd, disks."""

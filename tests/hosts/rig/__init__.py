@@ -1,0 +1,1 @@
+"""Debian hosts with systemd and sshd on one machine: systemd-nspawn, overlayfs, namespaces."""
