@@ -11,6 +11,7 @@ from dlogctl.output.documents import Column, Output
 from dlogctl.output.escaping import say
 from dlogctl.release import directory
 from dlogctl.release.bundle import RefusedError
+from dlogctl.release.making import locked
 from dlogctl.settings import common_options, settings_of
 
 COLUMNS = (
@@ -32,10 +33,11 @@ root_option = click.option(
     examples=(
         ("dlogctl release list", "What is installed here, and which release runs."),
         ("dlogctl release verify", "Are the files of all releases as they were made?"),
+        ("sudo dlogctl release clean", "Make room; what runs or ran before stays."),
     ),
 )
 def release() -> None:
-    """Show the releases of this host. No cluster is asked."""
+    """Show, check and delete the releases of this host. No cluster is asked."""
 
 
 @release.command(
@@ -101,3 +103,41 @@ def verify(context: click.Context, versions: tuple[str, ...], root: Path) -> int
     else:
         output.rows(rows, WRONG_COLUMNS)
     return exit_codes.UNHEALTHY if rows else exit_codes.OK
+
+
+@release.command(
+    "clean",
+    cls=ExampleCommand,
+    examples=(
+        ("sudo dlogctl release clean --keep 2", "The two newest stay."),
+        ("dlogctl release clean --dry-run", "What would go?"),
+    ),
+)
+@root_option
+@click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True,
+              help="So many of the newest stay.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@common_options
+@click.pass_context
+def clean(context: click.Context, root: Path, keep: int, dry_run: bool) -> int:
+    """Delete old releases.
+
+    Never the current one, the one before it, or one out of which a daemon runs.
+    """
+    output = Output(settings_of(context))
+    try:
+        with locked(root):
+            gone = directory.old(keep, root)
+            if not dry_run:
+                directory.delete(gone, root)
+    except (RefusedError, PermissionError) as error:
+        cure = ": run it as root, with sudo" if isinstance(error, PermissionError) else ""
+        raise click.ClickException(f"{error}{cure}") from error
+    verb = "would be deleted" if dry_run else "deleted"
+    if output.for_people:
+        say(f"{verb}: {', '.join(gone) or 'none'}")
+    elif output.has_documents:
+        output.document({"deleted": gone})
+    else:
+        output.rows([{"version": each} for each in gone], COLUMNS[:1])
+    return exit_codes.OK

@@ -1,5 +1,6 @@
 """Ways in which `dlogctl node restart` has a node restarted: told, over SSH, on this host."""
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -81,7 +82,9 @@ class Here(Told):
             return str(error)
         command = ["runuser", "-u", USER, "--", str(program), "--preflight"]
         command += ["--config", str(self._changeover.config)]
-        done = subprocess.run(command, check=False)
+        # The unit's daemon does not see what this command was given, its token for one.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("DLOG_")}
+        done = subprocess.run(command, env=environment, check=False)
         return "a start would fail" if done.returncode else None
 
     def restart(self, node_id: int, patience_s: float) -> str | None:

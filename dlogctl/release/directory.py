@@ -138,17 +138,15 @@ def switch(version: str, root: Path = ROOT) -> bool:
     return True
 
 
-def delete_old(keep: int, root: Path = ROOT) -> list[str]:
-    """Delete all releases but the `keep` newest; return which.
+def old(keep: int, root: Path = ROOT) -> list[str]:
+    """Return all releases but the `keep` newest, and those that have to stay.
 
-    Never the current one, the one before it, or one out of which a daemon runs.
+    Those are the current one, the one before it, and each out of which a daemon runs.
     """
     kept = {linked(CURRENT, root), linked(PREVIOUS, root), *processes(root)}
     every = versions(root)
     kept |= set(every[len(every) - keep :] if keep else [])
-    gone = [version for version in every if version not in kept]
-    delete(gone, root)
-    return gone
+    return [version for version in every if version not in kept]
 
 
 def delete(gone: Iterable[str], root: Path) -> None:

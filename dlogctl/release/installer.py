@@ -61,7 +61,8 @@ def _run(options: argparse.Namespace, folder: Path) -> tuple[str, bool]:
         return made
     with making.locked(options.root):
         if options.verb == "clean":
-            gone = directory.delete_old(options.keep, options.root)
+            gone = directory.old(options.keep, options.root)
+            directory.delete(gone, options.root)
             return ",".join(gone), bool(gone)
         version = options.version or bundle.read_manifest(folder).version
         switched = directory.switch(version, options.root)

@@ -127,6 +127,6 @@ def test_a_running_daemon_stays_in_its_release(built: Built, tmp_path: Path) -> 
         node.program = built.root / "current" / "bin" / "dlogd"
         node.start()
         directory.switch(NEXT, built.root)
-        assert directory.delete_old(0, built.root) == []
+        assert directory.old(0, built.root) == []
         assert node.status()["version"] == VERSION
         assert node.stop() == 0

@@ -148,9 +148,11 @@ def test_a_switch_to_nothing_is_refused(root: Path, version: str) -> None:
 def test_old_releases_go_but_never_what_is_in_use(root: Path) -> None:
     switch("1.0", root)
     switch("2.0", root)
-    assert directory.delete_old(2, root) == ["3.0"]
+    assert directory.old(2, root) == ["3.0"]
+    directory.delete(["3.0"], root)
     assert versions(root) == ["1.0", "2.0", "4.0", "5.0"]
-    assert directory.delete_old(0, root) == ["4.0", "5.0"]
+    assert directory.old(0, root) == ["4.0", "5.0"]
+    directory.delete(["4.0", "5.0"], root)
     assert [path.name for path in sorted((root / "releases").iterdir())] == ["1.0", "2.0"]
 
 
