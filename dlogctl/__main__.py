@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List, lead and move partitions.",
     ),
     "node": ("dlogctl.commands.node:node", "Show, drain, restart, remove nodes."),
+    "maintenance": (
+        "dlogctl.commands.maintenance:maintenance",
+        "Hold the lock for work on the cluster.",
+    ),
     "controller": (
         "dlogctl.commands.controller:controller",
         "Show and change the controllers.",
@@ -74,8 +78,8 @@ def dlogctl(context: click.Context) -> None:
     """Operate dlog clusters.
 
     \b
-    Exit codes: 0 ok or healthy, 10 unhealthy, 2 the cluster cannot be reached,
-    1 any other error, 64 wrong usage.
+    Exit codes: 0 ok or healthy, 10 unhealthy or held for maintenance, 2 the cluster
+    cannot be reached, 1 any other error, 64 wrong usage.
     """
     settings_of(context)
 
@@ -87,10 +91,13 @@ def _complain(text: str) -> None:
 
 
 def _exit_code_of(error: Exception) -> int:
-    # Those of pipelines say so themselves: their module is not loaded for other commands.
+    # Those of some commands say so themselves: their modules are not loaded for others.
     unreachable = isinstance(error, TransportError) or getattr(error, "is_unreachable", False)
     if isinstance(error, RequestTimedOutError) and error.is_answer:
         unreachable = False
+    own: int | None = getattr(error, "exit_code", None)
+    if own is not None:
+        return own
     return exit_codes.UNREACHABLE if unreachable else exit_codes.FAILURE
 
 

@@ -18,7 +18,8 @@ from dlog.client.admin_views import (
     ReassignmentView,
     Resource,
 )
-from dlog.client.cluster.admin_session import TIMEOUT_MS, AdminSession, only
+from dlog.client.cluster.admin_session import TIMEOUT_MS, only
+from dlog.client.cluster.maintenance_lock import MaintenanceAdmin
 from dlog.client.cluster.node import (
     DESCRIBE_CLUSTER_VERSIONS,
     DESCRIBE_QUORUM_VERSIONS,
@@ -38,7 +39,8 @@ Outcomes = dict[Partition, WireError | None]
 _METADATA_TOPIC = "__cluster_metadata"
 _LISTENER = "CONTROLLER"
 _DRAIN, _CONTROLLER = "node.drain", "controller.node"
-_SET = 0
+_REGISTRATION = "node.registration"
+_SET, _DELETE = 0, 1
 
 
 def _error(result: Any) -> WireError | None:
@@ -53,7 +55,7 @@ def _grouped(partitions: Iterable[Partition]) -> dict[str, list[int]]:
     return topics
 
 
-class ClusterAdmin(AdminSession):
+class ClusterAdmin(MaintenanceAdmin):
     """The calls about nodes, leaders, replicas and the quorum."""
 
     # Nodes
@@ -88,15 +90,25 @@ class ClusterAdmin(AdminSession):
             for each in sorted(brokers, key=lambda broker: int(broker.broker_id))
         }
 
-    async def drain_node(self, node_id: int, drain: Drain = Drain.LEADERS) -> None:
+    async def drain_node(
+        self, node_id: int, drain: Drain = Drain.LEADERS, *, token: UUID | None = None
+    ) -> None:
         """Take leaders, or everything, off a node as long as `drain` is set; NONE ends it.
 
-        Returns at once: the controller moves leaders and replicas afterwards.
+        Returns at once: the controller moves leaders and replicas afterwards. Raises
+        PolicyViolationError while the maintenance lock is held with another token.
         """
-        await self._set(str(node_id), _DRAIN, str(drain))
+        await self._settings(str(node_id), [(_DRAIN, _SET, str(drain))], token)
 
-    async def remove_node(self, node_id: int) -> None:
-        """Forget a node that is down, holds no replicas and does not keep the metadata."""
+    async def remove_node(self, node_id: int, *, token: UUID | None = None) -> None:
+        """Forget a node that is down, holds no replicas and does not keep the metadata.
+
+        Raises PolicyViolationError while the maintenance lock is held with another token.
+        """
+        if token is not None:
+            # Kafka's request has no room for it.
+            await self._settings(str(node_id), [(_REGISTRATION, _DELETE, None)], token)
+            return
         response = await self._command(
             ApiKey.UNREGISTER_BROKER,
             lambda m: m.UnregisterBrokerRequest(broker_id=node_id),
@@ -326,23 +338,7 @@ class ClusterAdmin(AdminSession):
 
     async def transfer_controller(self, node_id: int) -> None:
         """Make another voter the controller; return when it acts as one."""
-        await self._set("", _CONTROLLER, str(node_id))
-
-    async def _set(self, name: str, key: str, value: str) -> None:
-        """Set one setting of a node or of the cluster; setting it twice is setting it."""
-
-        def build(module: Any) -> Any:
-            change = module.AlterableConfig(name=key, config_operation=_SET, value=value)
-            wanted = module.AlterConfigsResource(
-                resource_type=int(Resource.BROKER), resource_name=name, configs=(change,)
-            )
-            return module.IncrementalAlterConfigsRequest(resources=(wanted,), validate_only=False)
-
-        response = await self._command(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, build, TIMEOUT_MS, idempotent=True
-        )
-        result = only(response.responses, key)
-        raise_for(int(result.error_code), result.error_message)
+        await self._settings("", [(_CONTROLLER, _SET, str(node_id))])
 
 
 def _has_fenced(module: Any) -> bool:

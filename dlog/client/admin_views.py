@@ -59,6 +59,15 @@ class NodeState(NamedTuple):
     drain: Drain
 
 
+class MaintenanceLock(NamedTuple):
+    """Who works on the cluster; times are wall clock of the nodes."""
+
+    owner: str
+    node: int | None  # that is worked on
+    since_ms: int
+    expires_ms: int  # unless it is renewed
+
+
 class QuorumReplica(NamedTuple):
     """One node that keeps the metadata; times are wall clock, -1 where unknown."""
 

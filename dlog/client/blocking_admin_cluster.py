@@ -16,6 +16,7 @@ from dlog.client.admin_views import (
     Candidates,
     Drain,
     Election,
+    MaintenanceLock,
     NodeState,
     QuorumView,
     ReassignmentView,
@@ -23,6 +24,7 @@ from dlog.client.admin_views import (
 )
 from dlog.client.cluster.admin_session import TIMEOUT_MS
 from dlog.client.cluster.bootstrap import Bootstrap
+from dlog.client.cluster.maintenance_lock import LIFETIME_S
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions
@@ -90,16 +92,43 @@ class BlockingClusterAdmin:
         """Return all nodes that the cluster knows, fenced ones too, by id."""
         return self._run(self._admin.describe_nodes)
 
-    def drain_node(self, node_id: int, drain: Drain = Drain.LEADERS) -> None:
+    def drain_node(
+        self, node_id: int, drain: Drain = Drain.LEADERS, *, token: UUID | None = None
+    ) -> None:
         """Take leaders, or everything, off a node as long as `drain` is set; NONE ends it.
 
-        Returns at once: the controller moves leaders and replicas afterwards.
+        Returns at once: the controller moves leaders and replicas afterwards. Raises
+        PolicyViolationError while the maintenance lock is held with another token.
         """
-        self._run(lambda: self._admin.drain_node(node_id, drain))
+        self._run(lambda: self._admin.drain_node(node_id, drain, token=token))
 
-    def remove_node(self, node_id: int) -> None:
-        """Forget a node that is down, holds no replicas and does not keep the metadata."""
-        self._run(lambda: self._admin.remove_node(node_id))
+    def remove_node(self, node_id: int, *, token: UUID | None = None) -> None:
+        """Forget a node that is down, holds no replicas and does not keep the metadata.
+
+        Raises PolicyViolationError while the maintenance lock is held with another token.
+        """
+        self._run(lambda: self._admin.remove_node(node_id, token=token))
+
+    def hold_maintenance(
+        self, owner: str, token: UUID, node_id: int | None = None, lifetime_s: float = LIFETIME_S
+    ) -> MaintenanceLock:
+        """Take the lock, or renew it with the same token; return it as the cluster has it.
+
+        Raises PolicyViolationError, which says who is at it, while another operator holds it.
+        `owner` is a line for people: what is done, by whom. `lifetime_s` is at most an hour.
+        """
+        return self._run(lambda: self._admin.hold_maintenance(owner, token, node_id, lifetime_s))
+
+    def release_maintenance(self, token: UUID | None) -> None:
+        """End the lock that is held with a token; None ends the lock of any holder.
+
+        Nothing happens when it is free. Raises PolicyViolationError when it is another's.
+        """
+        self._run(lambda: self._admin.release_maintenance(token))
+
+    def describe_maintenance(self) -> MaintenanceLock | None:
+        """Return who works on the cluster, None when the lock is free or has expired."""
+        return self._run(self._admin.describe_maintenance)
 
     def elect_leaders(
         self,

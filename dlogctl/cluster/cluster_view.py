@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 
 import click
 
-from dlog.client.admin_views import Drain, NodeState, QuorumReplica, QuorumView, Resource
+from dlog.client.admin_views import (
+    Drain,
+    MaintenanceLock,
+    NodeState,
+    QuorumReplica,
+    QuorumView,
+    Resource,
+)
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView, PartitionView
 from dlog.errors import DlogError, TransportError, UnsupportedVersionError, WireError
@@ -35,6 +42,8 @@ class Cluster:
     """`min.insync.replicas` by topic."""
     reassigning: Sequence[tuple[str, int]] = ()
     """Partitions whose replicas move."""
+    maintenance: MaintenanceLock | None = None
+    """Who works on the cluster."""
 
     @property
     def controller_id(self) -> int:
@@ -174,7 +183,7 @@ async def look(client: BlockingClient) -> Cluster:
 
 
 async def look_closely(client: BlockingClient) -> Cluster:
-    """Look, and ask also how many replicas must be in sync, and which replicas move."""
+    """Look, and ask also for min.insync.replicas, for moves, and who works on the cluster."""
     cluster = await look(client)
     values = await client.admin.describe_values(
         Resource.TOPIC, list(cluster.view.topics), [MIN_ISR]
@@ -187,6 +196,7 @@ async def look_closely(client: BlockingClient) -> Cluster:
         cluster,
         min_isr={topic: int(found[MIN_ISR]) for topic, found in values.items()},
         reassigning=[(each.topic, each.partition) for each in moving],
+        maintenance=await client.admin.describe_maintenance(),
     )
 
 

@@ -1,6 +1,8 @@
 """`dlogctl node drain`, `undrain` and `remove`."""
 
 from collections.abc import Container, Mapping, Sequence
+from functools import partial
+from uuid import UUID
 
 import click
 
@@ -8,6 +10,7 @@ from dlog.client.admin_views import Drain
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import Cluster, look, look_closely
 from dlogctl.cluster.draining import Remainder, hand_over, homeless_of, left_on, wait_drained
+from dlogctl.cluster.maintenance import held_back, permit_option
 from dlogctl.cluster.partition_names import some
 from dlogctl.commands.controller_change import with_cure
 from dlogctl.groups import ExampleCommand
@@ -84,6 +87,7 @@ def _kept(node_id: int, drain: Drain, left: Remainder) -> str | None:
               metavar="TIME", help="Give up when nothing has moved for so long.")  # fmt: skip
 @click.option("--keep-controller", is_flag=True, help="It may stay the controller.")
 @click.option("--dry-run", is_flag=True, help="Say what would move, change nothing.")
+@permit_option
 @common_options
 @click.pass_context
 def drain(
@@ -94,12 +98,14 @@ def drain(
     patience: float,
     keep_controller: bool,
     dry_run: bool,
+    token: UUID | None,
 ) -> int:
     """Take leaders off nodes, and with --replicas everything; also the office of the controller.
 
     Remembered until `undrain`, over restarts of the nodes. Exit code 0 when everything that can
     move has moved; partitions that no other node in sync can lead are listed then. Exit code 10
-    when something could move and does not, and with --replicas when anything is left.
+    when something could move and does not, with --replicas when anything is left, and when another
+    operator works on the cluster (dlogctl maintenance show).
     """
     settings = settings_of(context)
     kind = Drain.REPLICAS if replicas else Drain.LEADERS
@@ -112,7 +118,10 @@ def drain(
         if dry_run:
             return _rehearse(settings, cluster, homeless, kind)
         for node_id in node_ids:
-            client.run(lambda each=node_id: client.admin.drain_node(each, kind))  # type: ignore[misc]
+            with held_back():
+                client.run(
+                    lambda each=node_id: client.admin.drain_node(each, kind, token=token)  # type: ignore[misc]
+                )
         lefts: dict[int, Remainder] = {}
         for node_id in node_ids:
             told = None
@@ -269,12 +278,16 @@ def _check_removal(cluster: Cluster, node_id: int) -> None:
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say whether it could be removed, change nothing.")
+@permit_option
 @common_options
 @click.pass_context
-def remove(context: click.Context, node_id: int, yes: bool, dry_run: bool) -> int:
+def remove(
+    context: click.Context, node_id: int, yes: bool, dry_run: bool, token: UUID | None
+) -> int:
     """Forget NODE, which is down, holds no replicas and does not vote on the metadata.
 
-    Should it start again, it is a new node.
+    Should it start again, it is a new node. Exit code 10 when another operator works on the cluster
+    (dlogctl maintenance show).
     """
     settings = settings_of(context)
     with connected(settings) as client:
@@ -283,7 +296,9 @@ def remove(context: click.Context, node_id: int, yes: bool, dry_run: bool) -> in
         if not dry_run:
             if not yes:
                 confirm(f"Forget node {node_id}?")
-            with_cure(client, lambda: client.admin.remove_node(node_id), "dlogctl node list")
+            with held_back():
+                forget = partial(client.admin.remove_node, node_id, token=token)
+                with_cure(client, forget, "dlogctl node list")
     would = "would be forgotten" if dry_run else "is forgotten"
     result = "would be removed" if dry_run else "removed"
     Output(settings).done(f"node {node_id} {would}", node=node_id, result=result)

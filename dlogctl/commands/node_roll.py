@@ -1,6 +1,7 @@
 """`dlogctl node restart`: one node restarted by hand, so that no producer notices."""
 
 from pathlib import Path
+from uuid import UUID
 
 import click
 
@@ -9,6 +10,7 @@ from dlog.client.blocking import BlockingClient
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import look
 from dlogctl.cluster.draining import hand_over, wait_drained
+from dlogctl.cluster.maintenance import HeldByOthersError, held_back, permit_option
 from dlogctl.cluster.partition_names import some
 from dlogctl.cluster.returns import epoch_of
 from dlogctl.commands.node_restart import await_restartable, show
@@ -65,6 +67,7 @@ def _way(ssh: str | None, unit: str, here: bool, release: str | None, config: Pa
 @click.option("--patience", default=PATIENCE, show_default=True, callback=take_seconds,
               metavar="TIME", help="Give up when nothing has moved for so long.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say whether it may be restarted.")
+@permit_option
 @common_options
 @click.pass_context
 def restart(
@@ -78,12 +81,13 @@ def restart(
     rollback: bool,
     patience: float,
     dry_run: bool,
+    token: UUID | None,
 ) -> int:
     """Restart NODE: pre-restart, drain, restart on its host, post-restart, undrain.
 
     The new configuration is checked on the host before anything is stopped. The node is undrained
-    in every case, also when this command is interrupted. Exit code 10 when it was refused, or the
-    node is not back.
+    in every case, also when this command is interrupted. Exit code 10 when it was refused, the node
+    is not back, or another operator works on the cluster (dlogctl maintenance show).
     """
     settings = settings_of(context)
     way = _way(ssh, unit, here, release, config)
@@ -102,14 +106,19 @@ def restart(
                 " run this where the nodes' http.address can be reached; a node alone is restarted"
                 f" by systemctl restart {unit}", err=True)  # fmt: skip
             return exit_codes.UNHEALTHY
+        drained = True
         try:
-            _drain(client, node_id, patience)
+            _drain(client, node_id, patience, token)
             _go(client, settings, node_id, since, way, patience, rollback)
+        except HeldByOthersError:
+            drained = False  # not by us: another operator works on the cluster
+            raise
         except _RefusedError:
             return exit_codes.UNHEALTHY
         finally:
-            client.run(lambda: client.admin.drain_node(node_id, Drain.NONE))
-            say(f"node {node_id} is drained no longer", err=True)
+            if drained:
+                client.run(lambda: client.admin.drain_node(node_id, Drain.NONE))
+                say(f"node {node_id} is drained no longer", err=True)
     Output(settings).done(f"node {node_id} was restarted", node=node_id, result="restarted")
     settings.suggest("dlogctl status")
     return exit_codes.OK
@@ -119,12 +128,13 @@ async def _epoch(client: BlockingClient, settings: Settings, node_id: int) -> in
     return epoch_of(node_id, await statuses_of(client, settings, await look(client)))
 
 
-def _drain(client: BlockingClient, node_id: int, patience_s: float) -> None:
+def _drain(client: BlockingClient, node_id: int, patience_s: float, token: UUID | None) -> None:
     """Move what can move; raise _RefusedError when something does not, and that was said."""
 
     async def drain() -> tuple[list[str], list[str]]:
         cluster = await look(client)
-        await client.admin.drain_node(node_id, Drain.LEADERS)
+        with held_back():
+            await client.admin.drain_node(node_id, Drain.LEADERS, token=token)
         told = await hand_over(client, cluster, node_id, ())
         if told is not None:
             say(told, err=True)

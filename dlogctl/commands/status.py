@@ -22,6 +22,7 @@ from dlogctl.cluster.cluster_view import Cluster, is_healthy, lag_of, look_close
 from dlogctl.cluster.health import gossip_notes, partition_counts, reasons_against, throttle_notes
 from dlogctl.cluster.http_status import Asked, ask_node, get_status
 from dlogctl.cluster.lags import lags_of, worst_of
+from dlogctl.cluster.maintenance import facts_of, line_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output, format_bytes, format_cell, format_duration
 from dlogctl.output.escaping import say
@@ -178,6 +179,7 @@ def _document(found: _Found) -> dict[str, Any]:
         ],
         "cluster_id": found.view.cluster_id,
         "controller": controller_id if controller_id >= 0 else None,
+        "maintenance": None if cluster.maintenance is None else facts_of(cluster.maintenance),
         "metadata": _metadata_document(cluster),
         "topics": len(topics),
         "partitions": {"total": sum(len(topic.partitions) for topic in topics), **wrong},
@@ -237,6 +239,10 @@ def _share(total: int | None, free: int | None) -> str | None:
     return f"{100 * (total - free) / total:.0f} %" if total and free is not None else None
 
 
+def _maintenance_pairs(facts: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    return [] if facts is None else [("maintenance", line_of(facts))]
+
+
 def _metadata_pairs(metadata: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
     if metadata is None or len(metadata["voters"]) + len(metadata["observers"]) == 1:
         return []
@@ -268,6 +274,7 @@ def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> 
     pairs: list[tuple[str, Any]] = [
         ("cluster", document["cluster_id"]),
         ("controller", document["controller"]),
+        *_maintenance_pairs(document["maintenance"]),
         *_metadata_pairs(document["metadata"]),
         ("topics", document["topics"]),
         ("partitions", partitions["total"]),
@@ -305,6 +312,7 @@ def _document_of_one(status: dict[str, Any], settings: Settings) -> dict[str, An
         "notes": [f"only what {settings.http} says of itself: no node could be asked for more"],
         "cluster_id": status.get("cluster_id") or None,
         "controller": None,
+        "maintenance": None,
         "metadata": None,
         "topics": status.get("topics"),
         "partitions": {"total": None, **{key: [] for key in WRONG}},

@@ -124,6 +124,7 @@ class NodeReport:
             "listeners": [f"{host}:{port}" for host, port in node.bound],
             "controller": self._controller(image),
             "metadata_version": image.version if image is not None else -1,
+            "maintenance": self._maintenance(image),
             "topics": len(image.topics) if image is not None else 0,
             "partitions": self._partition_counts(),
             "connections": node.telemetry.server.connections,
@@ -173,6 +174,13 @@ class NodeReport:
         if self._cluster_report is None and clustering is not None:
             self._cluster_report = ClusterReport(clustering, self._node.config, self._clock)
         return self._cluster_report
+
+    def _maintenance(self, image: ClusterImage | None) -> dict[str, Any] | None:
+        """Return who works on the cluster; None where the lock is free or has expired."""
+        if image is None:
+            return None
+        lock = image.maintenance_at(self._clock.timestamp_ms())
+        return None if lock is None else lock.facts
 
     def _controller(self, image: ClusterImage | None) -> int:
         if self._node.config.controllers is None:

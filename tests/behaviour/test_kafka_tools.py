@@ -6,11 +6,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from bench.peers.kafka import KafkaServer
 from bench.peers.server import CACHE, StartError
+from dlog.client.blocking_admin import BlockingAdmin
 from dlog.client.blocking_producer import BlockingProducer
 from tests.behaviour.clusters import DlogdCluster, TestedCluster
 
@@ -127,6 +129,19 @@ def test_a_node_is_drained(tools: Tools) -> None:
         pytest.fail("node 3 still leads")
     back = ("--alter", "--entity-name", "3", "--delete-config", "node.drain")
     assert "Completed updating config for broker 3" in configure(tools, *back)
+
+
+def test_the_maintenance_lock_holds_tools_back_and_is_ended_by_them(
+    tools: Tools, cluster: TestedCluster
+) -> None:
+    with BlockingAdmin(cluster.bootstrap) as admin:
+        admin.hold_maintenance("upgrade by ann", UUID(int=1), 2)
+        drain = ("--alter", "--entity-name", "3", "--add-config", "node.drain=leaders")
+        assert "held for maintenance by upgrade by ann (node 2)" in configure(tools, *drain)
+        assert '"owner": "upgrade by ann"' in configure(tools, "--describe", "--entity-default")
+        back = ("--alter", "--entity-default", "--delete-config", "maintenance.lock")
+        assert "Completed updating default config" in configure(tools, *back)
+        assert admin.describe_maintenance() is None
 
 
 def test_the_quorum_is_described_and_its_leader_replaced(tools: Tools) -> None:

@@ -4,38 +4,28 @@ The old software comes from the history of this repository; the test is skipped 
 """
 
 import asyncio
-import io
 import random
-import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from dlog.client.admin import Admin, Resource
 from dlog.errors import DlogError
+from dlogd.metadata.state.limits import LEVEL_NEWEST
 from tests.cluster.load import Load, LoadSummary
 from tests.cluster.nodes import Cluster, Node, cluster_of
+from tests.cluster.old_software import extract
 
 BEFORE = "3531d9f6"
 """The last commit before Raft handshake 2, feature level 4, snapshot format 3 and node reads."""
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("dlog", "dlogd", "dlogctl")
-LEVEL_BEFORE, LEVEL = 3, 4
+LEVEL_BEFORE, LEVEL = 3, LEVEL_NEWEST
 NEW_KEYS = ("connections.per_ip.rate", "connections.rate")
 
 
 @pytest.fixture(scope="session")
 def old_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the packages of the version before, in Python alone."""
-    command = ["git", "-C", str(ROOT), "archive", BEFORE, "--", *PACKAGES]
-    packed = subprocess.run(command, capture_output=True, check=False)
-    if packed.returncode:
-        pytest.skip(f"the history has no {BEFORE}: a shallow clone, or no repository")
-    folder = tmp_path_factory.mktemp("before")
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    """Return a folder with the packages of the version before."""
+    return extract(BEFORE, tmp_path_factory.mktemp("before"))
 
 
 def use_old_config(node: Node) -> None:
@@ -126,6 +116,6 @@ def test_nodes_are_upgraded_one_by_one_and_back_before_the_last(
             first.tree = old_tree
             await first.start()
             assert await first.ended() != 0
-            assert "is at feature level 4, this software knows 1 to 3" in first.log
+            assert f"is at feature level {LEVEL}, this software knows 1 to 3" in first.log
 
     asyncio.run(scenario())

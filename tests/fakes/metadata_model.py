@@ -107,11 +107,14 @@ class Model(Rules):
 
     def drain_node(self, command: c.DrainNode) -> int:
         refuse_if(command.node_id not in self.nodes, "BROKER_ID_NOT_REGISTERED")
+        if command.drain:
+            self.expect_permitted(command.permit)
         self.nodes[command.node_id]["drain"] = command.drain
         return 0
 
     def remove_node(self, command: c.RemoveNode) -> int:
         node = self.life(command.node_id, command.node_epoch)
+        self.expect_permitted(command.permit)
         refuse_if(not node["fenced"], "INVALID_REQUEST")
         refuse_if(any(command.node_id in p.replicas for _, _, p in self.each()), "INVALID_REQUEST")
         del self.nodes[command.node_id]
@@ -263,6 +266,23 @@ class Model(Rules):
             self.settle(topic, p, before=before)
             count += p.partition_epoch != epoch
         return count
+
+    def hold_maintenance(self, command: c.HoldMaintenance) -> int:
+        refuse_if(not 0 < len(command.owner) < 256, "INVALID_REQUEST")
+        refuse_if(not 0 < command.lifetime_ms <= 3_600_000, "INVALID_REQUEST")
+        now_ms, since_ms = command.now_ms, command.now_ms
+        if self.lock is not None and now_ms < self.lock[4]:
+            refuse_if(self.lock[1] != command.token, "POLICY_VIOLATION")
+            since_ms = self.lock[3]
+        until_ms = now_ms + command.lifetime_ms
+        self.lock = (command.owner, command.token, command.node_id, since_ms, until_ms)
+        return since_ms
+
+    def release_maintenance(self, command: c.ReleaseMaintenance) -> int:
+        if self.lock is not None and command.token is not None:
+            refuse_if(command.token != self.lock[1], "POLICY_VIOLATION")
+        self.lock = None
+        return 0
 
     def claim_controller(self, command: c.ClaimController) -> int:
         self.life(command.node_id, command.node_epoch)

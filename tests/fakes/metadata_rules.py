@@ -47,6 +47,8 @@ class Rules:
         self.unclean = 0
         # Above every epoch of a partition that was deleted; clusters of the model begin at level 4.
         self.floor = 0
+        # Owner, token, node, since when, until when.
+        self.lock: tuple[Any, ...] | None = None
 
     # -- what is compared
 
@@ -63,6 +65,7 @@ class Rules:
             "controller": self.controller,
             "unclean": self.unclean,
             "floor": self.floor,
+            "lock": self.lock,
         }
 
     @staticmethod
@@ -89,9 +92,19 @@ class Rules:
             "controller": image.controller.epoch,
             "unclean": image.unclean_elections,
             "floor": image.epoch_floor,
+            "lock": None
+            if image.maintenance is None
+            else tuple(
+                getattr(image.maintenance, each)
+                for each in ("owner", "token", "node_id", "since_ms", "expires_ms")
+            ),
         }
 
     # -- rules
+
+    def expect_permitted(self, permit: Any) -> None:
+        if self.lock is not None and (permit is None or permit.token != self.lock[1]):
+            refuse_if(permit is None or permit.now_ms < self.lock[4], "POLICY_VIOLATION")
 
     def config(self, topic: dict[str, Any], key: str, default: str) -> str:
         return str(topic["configs"].get(key, self.configs.get(key, default)))

@@ -15,10 +15,13 @@ from dlogd.metadata.commands.codec import (
     ElectLeaders,
     FenceNodes,
     Guarded,
+    HoldMaintenance,
     NewTopic,
+    Permit,
     Proof,
     Reassignment,
     RegisterNode,
+    ReleaseMaintenance,
     RemoveNode,
     ReportReplicas,
     SetFeatureLevel,
@@ -164,5 +167,44 @@ COMMANDS: list[tuple[Any, str]] = [
     (
         Guarded(version_max=1, controller_epoch=2, command=registration(15, ONE)),
         head(19, 15) + "0000000000000001 0000000000000002 01 02" + REGISTRATION,
+    ),
+    (
+        HoldMaintenance(
+            command_id=UUID(int=17),
+            owner="ann",
+            token=UUID(int=0xE1),
+            node_id=TWO,
+            now_ms=0x0102030405,
+            lifetime_ms=600_000,
+        ),
+        head(21, 17) + f"0003 616e6e {0xE1:032x} 00000002 0000000102030405 000927c0",
+    ),
+    (
+        ReleaseMaintenance(command_id=UUID(int=18), token=UUID(int=0xE1)),
+        head(22, 18) + f"01 {0xE1:032x}",
+    ),
+    (ReleaseMaintenance(command_id=UUID(int=19), token=None), head(22, 19) + "00"),
+    (
+        DrainNode(
+            command_id=UUID(int=20),
+            node_id=ONE,
+            drain=Drain.LEADERS,
+            permit=Permit(token=UUID(int=0xE1), now_ms=7),
+        ),
+        head(10, 20, version=2) + f"00000001 01 01 {0xE1:032x} 0000000000000007",
+    ),
+    (
+        Guarded(
+            version_max=1,
+            controller_epoch=2,
+            command=RemoveNode(
+                command_id=UUID(int=21),
+                node_id=ONE,
+                node_epoch=7,
+                permit=Permit(token=None, now_ms=7),
+            ),
+        ),
+        head(19, 21) + "0000000000000001 0000000000000002 0c 02"
+        "00000001 0000000000000007 00 0000000000000007",
     ),
 ]

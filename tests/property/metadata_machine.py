@@ -25,6 +25,8 @@ picks = st.integers(0, 999)
 replica_lists = st.permutations(range(1, NODES + 1)).flatmap(
     lambda order: st.integers(1, 3).map(lambda count: tuple(map(NodeId, order[:count])))
 )
+tokens = st.sampled_from([UUID(int=1), UUID(int=2)])
+permits = st.none() | st.builds(c.Permit, token=st.none() | tokens, now_ms=st.integers(0, 9))
 min_isrs = st.sampled_from([None, "1", "2", "2", "3"])
 
 
@@ -139,14 +141,18 @@ class MetadataMachine(ModelledCluster):
         )
         self.do(command)
 
-    @rule(node_id=nodes, drain=st.sampled_from(Drain))
-    def drain(self, node_id: NodeId, drain: Drain) -> None:
-        self.do(c.DrainNode(command_id=self.new_id(), node_id=node_id, drain=drain))
+    @rule(node_id=nodes, drain=st.sampled_from(Drain), permit=permits)
+    def drain(self, node_id: NodeId, drain: Drain, permit: c.Permit | None) -> None:
+        command = c.DrainNode(command_id=self.new_id(), node_id=node_id, drain=drain, permit=permit)
+        self.do(command)
 
-    @rule(node_id=nodes)
-    def remove(self, node_id: NodeId) -> None:
+    @rule(node_id=nodes, permit=permits)
+    def remove(self, node_id: NodeId, permit: c.Permit | None) -> None:
         command = c.RemoveNode(
-            command_id=self.new_id(), node_id=node_id, node_epoch=self.epoch(node_id)
+            command_id=self.new_id(),
+            node_id=node_id,
+            node_epoch=self.epoch(node_id),
+            permit=permit,
         )
         if self.do(command) is not None:
             self.alive.pop(node_id, None)
@@ -286,6 +292,27 @@ class MetadataMachine(ModelledCluster):
         self.do(c.AlterAssignments(command_id=self.new_id(), reassignments=(wanted,)))
 
     # -- the cluster
+
+    @rule(
+        token=tokens,
+        now_ms=st.integers(0, 9),
+        lifetime_ms=st.sampled_from([1, 3, 3_600_001]),
+        owner=st.sampled_from(["a", "b", ""]),
+    )
+    def hold(self, token: UUID, now_ms: int, lifetime_ms: int, owner: str) -> None:
+        command = c.HoldMaintenance(
+            command_id=self.new_id(),
+            owner=owner,
+            token=token,
+            node_id=NodeId(1),
+            now_ms=now_ms,
+            lifetime_ms=lifetime_ms,
+        )
+        self.do(command)
+
+    @rule(token=st.none() | tokens)
+    def release(self, token: UUID | None) -> None:
+        self.do(c.ReleaseMaintenance(command_id=self.new_id(), token=token))
 
     @rule(node_id=nodes, stale=st.sampled_from([0, 0, 1]))
     def claim(self, node_id: NodeId, stale: int) -> None:

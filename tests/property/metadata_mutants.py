@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlog.types import NO_NODE
-from dlogd.metadata.machine import alter_partition, cluster, node, topic
+from dlogd.metadata.machine import alter_partition, cluster, maintenance, node, topic
 from dlogd.metadata.machine.election import _Draft, candidates
 
 EXAMPLES_MAX = 300
@@ -73,5 +73,6 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
         "_floor_above",
         lambda image, doomed: image.epoch_floor,
     ),
+    "drain whoever holds the lock": (maintenance, "expect_permitted", lambda *_: None),
     "obey former controllers": (cluster, "check_guard", lambda *_: None),
 }

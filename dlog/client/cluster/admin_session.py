@@ -132,13 +132,15 @@ class AdminSession:
         if not names:
             return {}
         return await self._cluster.run(
-            self._cluster.any_node, lambda node: _values(node, resource, names, keys)
+            self._cluster.any_node, lambda node: values_of(node, resource, names, keys)
         )
 
 
-async def _values(
+async def values_of(
     node: NodeClient, resource: Resource, names: Sequence[str], keys: Sequence[str]
 ) -> dict[str, dict[str, str]]:
+    """Ask one node for some configs of many topics or nodes."""
+
     def build(module: Any) -> Any:
         return module.DescribeConfigsRequest(
             resources=tuple(

@@ -17,6 +17,11 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from dlogd.metadata.commands.cluster import ClaimController, SetFeatureLevel
+from dlogd.metadata.commands.maintenance import (
+    HoldMaintenance,
+    Permit,
+    ReleaseMaintenance,
+)
 from dlogd.metadata.commands.node import (
     DrainNode,
     FenceNodes,
@@ -46,6 +51,7 @@ from dlogd.metadata.commands.topic import (
     NewTopic,
 )
 from dlogd.metadata.state.encoding import MalformedError, Reader, Writer
+from dlogd.metadata.state.limits import LEVEL_MAINTENANCE
 from dlogd.metadata.state.shared_fields import (
     Assignment,
     CommandKind,
@@ -75,13 +81,16 @@ __all__ = [
     "ElectionKind",
     "FenceNodes",
     "Guarded",
+    "HoldMaintenance",
     "MalformedCommandError",
     "NewTopic",
     "PartitionSet",
+    "Permit",
     "PlainCommand",
     "Proof",
     "Reassignment",
     "RegisterNode",
+    "ReleaseMaintenance",
     "RemoveNode",
     "ReportReplicas",
     "SetFeatureLevel",
@@ -115,6 +124,8 @@ PlainCommand = (
     | ClaimController
     | SetFeatureLevel
     | DeleteTopics
+    | HoldMaintenance
+    | ReleaseMaintenance
 )
 
 
@@ -175,8 +186,10 @@ _READERS: dict[tuple[int, int], Callable[[UUID, Reader], PlainCommand]] = {
     (CommandKind.FENCE_NODES, 1): FenceNodes.read,
     (CommandKind.UNFENCE_NODE, 1): UnfenceNode.read,
     (CommandKind.DRAIN_NODE, 1): DrainNode.read,
+    (CommandKind.DRAIN_NODE, 2): DrainNode.read_2,
     (CommandKind.SHUT_DOWN_NODE, 1): ShutDownNode.read,
     (CommandKind.REMOVE_NODE, 1): RemoveNode.read,
+    (CommandKind.REMOVE_NODE, 2): RemoveNode.read_2,
     (CommandKind.REPORT_REPLICAS, 1): ReportReplicas.read,
     (CommandKind.ALTER_PARTITION, 1): AlterPartition.read,
     (CommandKind.ELECT_LEADERS, 1): ElectLeaders.read,
@@ -184,6 +197,8 @@ _READERS: dict[tuple[int, int], Callable[[UUID, Reader], PlainCommand]] = {
     (CommandKind.CLAIM_CONTROLLER, 1): ClaimController.read,
     (CommandKind.SET_FEATURE_LEVEL, 1): SetFeatureLevel.read,
     (CommandKind.DELETE_TOPICS, 1): DeleteTopics.read,
+    (CommandKind.HOLD_MAINTENANCE, 1): HoldMaintenance.read,
+    (CommandKind.RELEASE_MAINTENANCE, 1): ReleaseMaintenance.read,
 }
 """By kind and version; a version stays readable for ever."""
 
@@ -204,13 +219,19 @@ LEVELS: dict[tuple[int, int], int] = {
     (CommandKind.REGISTER_NODE, 2): 1,
     (CommandKind.SET_FEATURE_LEVEL, 1): 1,
     (CommandKind.DELETE_TOPICS, 1): 3,
+    (CommandKind.DRAIN_NODE, 2): LEVEL_MAINTENANCE,
+    (CommandKind.REMOVE_NODE, 2): LEVEL_MAINTENANCE,
+    (CommandKind.HOLD_MAINTENANCE, 1): LEVEL_MAINTENANCE,
+    (CommandKind.RELEASE_MAINTENANCE, 1): LEVEL_MAINTENANCE,
 }
 """From which feature level on a command of this kind and version is applied."""
 
 
 def version_of(command: Command) -> int:
     """Return the version of the body that holds a command."""
-    return command.body_version if isinstance(command, RegisterNode) else 1
+    if isinstance(command, RegisterNode | DrainNode | RemoveNode):
+        return command.body_version
+    return 1
 
 
 def level_of(command: Command) -> int:

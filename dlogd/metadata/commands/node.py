@@ -9,6 +9,7 @@ from typing import ClassVar, Self, TypeVar
 from uuid import UUID
 
 from dlog.types import NodeId
+from dlogd.metadata.commands.maintenance import Permit
 from dlogd.metadata.state.encoding import MalformedError, Reader, Writer
 from dlogd.metadata.state.image import Drain, NodeAddress
 from dlogd.metadata.state.limits import LEVEL_NEWEST, LEVEL_OLDEST
@@ -188,31 +189,79 @@ class ShutDownNode(_OfOneLife):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveNode(_OfOneLife):
-    """An operator forgets a node; refused while it runs or holds replicas."""
+    """An operator forgets a node; refused while it runs or holds replicas.
+
+    Version 2, which has a permit, may be applied while the maintenance lock is held.
+    """
 
     KIND: ClassVar = CommandKind.REMOVE_NODE
+
+    permit: Permit | None = None
+
+    @property
+    def body_version(self) -> int:
+        """Which version of the body holds it."""
+        return 1 if self.permit is None else 2
+
+    def write(self, writer: Writer) -> None:
+        """Write the body."""
+        writer.i32(self.node_id)
+        writer.i64(self.node_epoch)
+        if self.permit is not None:
+            self.permit.write(writer)
+
+    @classmethod
+    def read_2(cls, command_id: UUID, reader: Reader) -> Self:
+        """Read the body of version 2."""
+        return cls(
+            command_id=command_id,
+            node_id=NodeId(reader.i32()),
+            node_epoch=reader.i64(),
+            permit=Permit.read(reader),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainNode:
-    """An operator wants leaders, or everything, off a node; or no longer."""
+    """An operator wants leaders, or everything, off a node; or no longer.
+
+    Version 2, which has a permit, may begin a drain while the maintenance lock is held.
+    """
 
     KIND: ClassVar = CommandKind.DRAIN_NODE
 
     command_id: UUID
     node_id: NodeId
     drain: Drain
+    permit: Permit | None = None
+
+    @property
+    def body_version(self) -> int:
+        """Which version of the body holds it."""
+        return 1 if self.permit is None else 2
 
     def write(self, writer: Writer) -> None:
         """Write the body."""
         writer.i32(self.node_id)
         writer.u8(self.drain)
+        if self.permit is not None:
+            self.permit.write(writer)
 
     @classmethod
     def read(cls, command_id: UUID, reader: Reader) -> Self:
         """Read the body."""
         node_id = NodeId(reader.i32())
         return cls(command_id=command_id, node_id=node_id, drain=_one_of(Drain, reader.u8()))
+
+    @classmethod
+    def read_2(cls, command_id: UUID, reader: Reader) -> Self:
+        """Read the body of version 2."""
+        return cls(
+            command_id=command_id,
+            node_id=NodeId(reader.i32()),
+            drain=_one_of(Drain, reader.u8()),
+            permit=Permit.read(reader),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

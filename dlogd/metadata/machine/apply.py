@@ -30,9 +30,11 @@ from dlogd.metadata.commands.codec import (
     ElectLeaders,
     FenceNodes,
     Guarded,
+    HoldMaintenance,
     MalformedCommandError,
     PlainCommand,
     RegisterNode,
+    ReleaseMaintenance,
     RemoveNode,
     ReportReplicas,
     SetFeatureLevel,
@@ -41,7 +43,7 @@ from dlogd.metadata.commands.codec import (
     decode,
     level_of,
 )
-from dlogd.metadata.machine import alter_partition, cluster, node, partition, topic
+from dlogd.metadata.machine import alter_partition, cluster, maintenance, node, partition, topic
 from dlogd.metadata.machine.image_changes import Step
 from dlogd.metadata.state.image import Applied, ClusterImage, Refused
 from dlogd.metadata.state.limits import (
@@ -139,4 +141,6 @@ _STEPS: dict[type[Any], Callable[[ClusterImage, Any], Step]] = {
     ClaimController: cluster.claim_controller,
     SetFeatureLevel: cluster.set_feature_level,
     DeleteTopics: topic.delete_topics,
+    HoldMaintenance: maintenance.hold_maintenance,
+    ReleaseMaintenance: maintenance.release_maintenance,
 }

@@ -26,6 +26,7 @@ from dlogd.metadata.commands.codec import (
     ShutDownNode,
     UnfenceNode,
 )
+from dlogd.metadata.machine import maintenance
 from dlogd.metadata.machine.election import (
     FLUSH_POLICY,
     NO_CHANGE,
@@ -296,6 +297,8 @@ def drain_node(image: ClusterImage, command: DrainNode) -> Step:
     node = image.nodes.get(command.node_id)
     if node is None:
         raise BrokerIdNotRegisteredError(f"Node {command.node_id} is not registered")
+    if command.drain != Drain.NONE:
+        maintenance.expect_permitted(image, command.permit)
     return with_node(image, replace(node, drain=command.drain)), 0
 
 
@@ -309,6 +312,7 @@ def shut_down_node(image: ClusterImage, command: ShutDownNode) -> Step:
 def remove_node(image: ClusterImage, command: RemoveNode) -> Step:
     """Forget a node that is down and holds nothing."""
     node = node_of(image, command.node_id, command.node_epoch)
+    maintenance.expect_permitted(image, command.permit)
     if not node.fenced:
         raise InvalidRequestError(f"Node {node.node_id} is running: stop it first")
     held = [

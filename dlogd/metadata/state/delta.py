@@ -55,6 +55,7 @@ class ImageDelta:
     nodes_changed: tuple[NodeRegistration, ...]  # as they are now
     controller_changed: bool = False
     level_changed: bool = False
+    maintenance_changed: bool = False
     unclean_elections: int = 0  # how many there were
 
     def __bool__(self) -> bool:
@@ -68,6 +69,7 @@ class ImageDelta:
             or self.nodes_changed
             or self.controller_changed
             or self.level_changed
+            or self.maintenance_changed
             or self.unclean_elections
         )
 
@@ -104,6 +106,7 @@ def between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
         ),
         controller_changed=old.controller != new.controller,
         level_changed=old.feature_level != new.feature_level,
+        maintenance_changed=old.maintenance != new.maintenance,
         unclean_elections=new.unclean_elections - old.unclean_elections,
     )
 

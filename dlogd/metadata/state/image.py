@@ -42,6 +42,7 @@ __all__ = [
     "ClusterImage",
     "Controller",
     "Drain",
+    "MaintenanceLock",
     "NodeAddress",
     "NodeRegistration",
     "Outcome",
@@ -205,6 +206,34 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceLock:
+    """Who works on the cluster, so that no second operation runs beside it.
+
+    Times are wall clock, of the node that proposed the command.
+    """
+
+    owner: str  # for people: what is done, by whom
+    token: UUID  # known to the holder alone
+    node_id: NodeId  # the node that is worked on; NO_NODE: none in particular
+    since_ms: int
+    expires_ms: int  # exclusive
+
+    def is_held(self, timestamp_ms: int) -> bool:
+        """Whether it has not expired."""
+        return timestamp_ms < self.expires_ms
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What all clients may know, as JSON has it: all but the token."""
+        return {
+            "owner": self.owner,
+            "node": None if self.node_id == NO_NODE else int(self.node_id),
+            "since_ms": self.since_ms,
+            "expires_ms": self.expires_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
     """Everything that all nodes agree on, after `version` commands.
 
@@ -228,6 +257,8 @@ class ClusterImage:
     # The first leader epoch of new partitions. From LEVEL_EPOCH_FLOOR on the floor is above each
     # epoch that a deleted topic had: a topic made again never looks older than the one before it.
     epoch_floor: int = 0
+    # The last lock that was held and not released; it may have expired. From LEVEL_MAINTENANCE on.
+    maintenance: MaintenanceLock | None = None
     # Topic names that have a `.` or a `_`, by what they are when both are `_`. Follows from topics.
     unified_names: Mapping[str, str] = field(default_factory=PersistentMap)
 
@@ -244,6 +275,11 @@ class ClusterImage:
             # most (a replica that is reported lost and found), so all are below.
             floor = min(2 * self.version, EPOCH_FLOOR_MAX)
         return self.having(feature_level=level, epoch_floor=floor)
+
+    def maintenance_at(self, timestamp_ms: int) -> MaintenanceLock | None:
+        """Return the lock that is held at a time (wall clock), None when it is free."""
+        lock = self.maintenance
+        return lock if lock is not None and lock.is_held(timestamp_ms) else None
 
     def partition(self, topic: str, partition_id: int) -> PartitionImage | None:
         """Return a partition, None when topic or partition is not there."""

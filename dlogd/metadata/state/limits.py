@@ -18,11 +18,19 @@ INT63_MAX = (1 << 63) - 1
 LEVEL_OLDEST = 1
 """The feature level of a cluster of single nodes: what the first commands can say."""
 
-LEVEL_NEWEST = 4
+LEVEL_NEWEST = 5
 """The highest feature level that this software knows (docs/formats/commands.md)."""
 
 LEVEL_EPOCH_FLOOR = 4
 """From this feature level on, new partitions begin above the epochs of deleted topics."""
+
+LEVEL_MAINTENANCE = 5
+"""From this feature level on, the image can hold a maintenance lock."""
+
+MAINTENANCE_OWNER_LENGTH_MAX = 255
+MAINTENANCE_LIFETIME_MS_MAX = 3_600_000
+TIMESTAMP_MS_MAX = 253_402_214_400_000
+"""The last day of the year 9999: times of locks have four digits for the year."""
 
 EPOCH_FLOOR_MAX = 1 << 30
 """The highest first leader epoch of a partition: as many are left for the changes of its leader."""

@@ -44,6 +44,8 @@ class CommandKind(IntEnum):
     SET_FEATURE_LEVEL = 18
     GUARDED = 19
     DELETE_TOPICS = 20
+    HOLD_MAINTENANCE = 21
+    RELEASE_MAINTENANCE = 22
 
 
 def write_addresses(writer: Writer, addresses: tuple[NodeAddress, ...]) -> None:

@@ -5,7 +5,8 @@ which they were created, so that an image that was read is in every respect the 
 written.
 
 The format follows from the feature level of the image, so that software which knows this level can
-read the snapshot: format 1 for level 1, format 2 for levels 2 and 3, format 3 from level 4 on.
+read the snapshot: format 1 for level 1, format 2 for levels 2 and 3, format 3 for level 4, format 4
+from level 5 on.
 """
 
 import struct
@@ -21,12 +22,13 @@ from dlogd.metadata.state.image import (
     ClusterImage,
     Controller,
     Drain,
+    MaintenanceLock,
     NodeRegistration,
     PartitionImage,
     Refused,
     TopicImage,
 )
-from dlogd.metadata.state.limits import LEVEL_EPOCH_FLOOR
+from dlogd.metadata.state.limits import LEVEL_EPOCH_FLOOR, LEVEL_MAINTENANCE
 from dlogd.metadata.state.persistent_map import PersistentMap
 from dlogd.metadata.state.recent_map import RecentMap
 from dlogd.metadata.state.shared_fields import (
@@ -37,7 +39,7 @@ from dlogd.metadata.state.shared_fields import (
 )
 
 MAGIC = b"dlogsnap"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """The newest; older versions stay readable for ever."""
 
 _HEAD = struct.Struct(">8sHQQI")
@@ -74,7 +76,9 @@ def encode(image: ClusterImage) -> bytes:
 def _form_of(level: int) -> int:
     if level < 2:
         return 1
-    return 2 if level < LEVEL_EPOCH_FLOOR else FORMAT_VERSION
+    if level < LEVEL_EPOCH_FLOOR:
+        return 2
+    return 3 if level < LEVEL_MAINTENANCE else FORMAT_VERSION
 
 
 def decode(data: bytes) -> ClusterImage:
@@ -107,6 +111,7 @@ def _read_image(reader: Reader, version: int, form: int) -> ClusterImage:
     if form > 1:
         level, controller, unclean_elections = _read_cluster(reader, form)
     epoch_floor = reader.i32() if form > 2 else 0
+    maintenance = _read_maintenance(reader) if form > 3 else None
     nodes = [_read_node(reader, form) for _ in range(reader.count(20))]
     topics = [_read_topic(reader, form) for _ in range(reader.count(26))]
     outcomes: dict[UUID, Applied | Refused] = {}
@@ -126,6 +131,7 @@ def _read_image(reader: Reader, version: int, form: int) -> ClusterImage:
         controller=controller,
         unclean_elections=unclean_elections,
         epoch_floor=epoch_floor,
+        maintenance=maintenance,
         unified_names=PersistentMap(
             [
                 (topic_names.unified(topic.name), topic.name)
@@ -149,6 +155,30 @@ def _write_cluster(writer: Writer, image: ClusterImage, form: int) -> None:
     writer.i64(image.unclean_elections)
     if form > 2:
         writer.i32(image.epoch_floor)
+    if form > 3:
+        _write_maintenance(writer, image.maintenance)
+
+
+def _write_maintenance(writer: Writer, lock: MaintenanceLock | None) -> None:
+    writer.boolean(lock is not None)
+    if lock is not None:
+        writer.text(lock.owner)
+        writer.uuid(lock.token)
+        writer.i32(lock.node_id)
+        writer.i64(lock.since_ms)
+        writer.i64(lock.expires_ms)
+
+
+def _read_maintenance(reader: Reader) -> MaintenanceLock | None:
+    if not reader.boolean():
+        return None
+    return MaintenanceLock(
+        owner=reader.text(),
+        token=reader.uuid(),
+        node_id=NodeId(reader.i32()),
+        since_ms=reader.i64(),
+        expires_ms=reader.i64(),
+    )
 
 
 def _read_cluster(reader: Reader, form: int) -> tuple[int, Controller, int]:

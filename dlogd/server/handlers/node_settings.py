@@ -1,4 +1,4 @@
-"""Settings of nodes that operators change at run time: drain, controller, feature level.
+"""Settings of nodes that operators change at run time: drain, controller, level, maintenance.
 
 Read and written by DescribeConfigs and IncrementalAlterConfigs, so that every Kafka tool can:
 
@@ -8,6 +8,10 @@ Read and written by DescribeConfigs and IncrementalAlterConfigs, so that every K
   is the controller. Setting it hands the office over, and returns when the new one acts.
 - `feature.level` of the same resource: which commands and formats of the metadata are in use. It is
   raised when every node runs software that knows the new one, and never goes back.
+- `maintenance.lock` of the same resource: who works on the cluster
+  (`dlogd.server.handlers.maintenance`).
+- `node.registration` of a broker resource with a name can only be deleted: what UnregisterBroker
+  does, for a client that has to give `maintenance.token` with it.
 
 Any node answers for all: docs/decisions/0023-operators-apis.md has the reasons.
 """
@@ -26,7 +30,7 @@ from dlog.errors import (
 )
 from dlog.types import NO_NODE, NodeId
 from dlogd.config.schema import KEYS
-from dlogd.metadata.commands.codec import DrainNode, SetFeatureLevel
+from dlogd.metadata.commands.codec import DrainNode, Permit, SetFeatureLevel
 from dlogd.metadata.machine.config_changes import AlterOperation
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.state.config_values import ConfigSource, ConfigType
@@ -34,11 +38,12 @@ from dlogd.metadata.state.effective_configs import ConfigEntry, ConfigSynonym
 from dlogd.metadata.state.image import ClusterImage, Drain, NodeRegistration
 from dlogd.metadata.state.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
 from dlogd.server.context import WAITED_IN_VAIN, ServerContext, settled
-from dlogd.server.handlers import quorum
+from dlogd.server.handlers import maintenance, quorum, raft_voters
 
 DRAIN = "node.drain"
 CONTROLLER = "controller.node"
 LEVEL = "feature.level"
+REGISTRATION = "node.registration"
 LOOK_AGAIN_S = 0.01
 DIGITS_MAX = 20
 """Of a number; Python refuses to read numbers of thousands of digits."""
@@ -61,7 +66,10 @@ def _node_id(text: str) -> NodeId | None:
 def is_about_settings(resource: Any) -> bool:
     """Whether a resource with a name, or without one, changes these settings and nothing else."""
     names = {each.name for each in resource.configs}
-    return len(names) == 1 and names <= ({DRAIN} if resource.resource_name else {CONTROLLER, LEVEL})
+    if resource.resource_name:
+        names.discard(maintenance.TOKEN)
+        return len(names) == 1 and names <= {DRAIN, REGISTRATION}
+    return len(names) == 1 and names <= {CONTROLLER, LEVEL, maintenance.LOCK}
 
 
 def is_nothing(image: ClusterImage, resource: Any) -> bool:
@@ -104,12 +112,18 @@ def describe_cluster(context: ServerContext) -> list[ConfigEntry]:
     image = context.image()
     if context.quorum is None:
         return []
+    entries = []
+    if (value := maintenance.describe(context)) is not None:
+        doc = (
+            "The operator who works on the cluster. Meanwhile no other may drain or remove a node."
+        )
+        entries.append(_entry(maintenance.LOCK, value, ConfigSource.CLUSTER, doc))
     newest = min((node.level_max for node in image.nodes.values()), default=image.feature_level)
     doc = (
         "Which commands and formats of the metadata are in use. All nodes know up to"
         f" {newest}. It can be raised to that, and never goes back."
     )
-    entries = [_entry(LEVEL, str(image.feature_level), ConfigSource.CLUSTER, doc)]
+    entries.append(_entry(LEVEL, str(image.feature_level), ConfigSource.CLUSTER, doc))
     node_id = image.controller.node_id
     if node_id != NO_NODE:
         doc = "The node that is the controller. Setting it to another voter hands the office over."
@@ -133,12 +147,16 @@ async def alter(
     context: ServerContext, resource: Any, deadline_ms: int, *, validate_only: bool
 ) -> None:
     """Change the one setting that a resource names; raise WireError."""
-    operations: Sequence[Any] = resource.configs
+    operations: Sequence[Any] = [e for e in resource.configs if e.name != maintenance.TOKEN]
     if len(operations) > 1:
         raise InvalidRequestError(f"Error due to duplicate config keys: {operations[0].name}")
     wanted = operations[0]
     if resource.resource_name:
-        await _drain(context, resource.resource_name, wanted, deadline_ms, validate_only)
+        permit = maintenance.permit_of(context, maintenance.token_of(resource.configs))
+        change = _drain if wanted.name == DRAIN else _forget
+        await change(context, resource.resource_name, wanted, permit, deadline_ms, validate_only)
+    elif wanted.name == maintenance.LOCK:
+        await maintenance.alter(context, wanted, deadline_ms, validate_only=validate_only)
     elif wanted.name == LEVEL:
         await _raise_level(context, wanted, deadline_ms, validate_only)
     else:
@@ -146,11 +164,14 @@ async def alter(
 
 
 async def _drain(
-    context: ServerContext, name: str, wanted: Any, deadline_ms: int, validate_only: bool
+    context: ServerContext,
+    name: str,
+    wanted: Any,
+    permit: Permit | None,
+    deadline_ms: int,
+    validate_only: bool,
 ) -> None:
-    node = node_of(context.image(), name)
-    if node is None:
-        raise BrokerIdNotRegisteredError(f"There is no node {name}")
+    node = _known(context, name)
     if wanted.config_operation == AlterOperation.DELETE:
         drain: Drain | None = Drain.NONE
     elif wanted.config_operation == AlterOperation.SET:
@@ -162,10 +183,37 @@ async def _drain(
             f"Invalid value {wanted.value} for configuration {DRAIN}: set it to one of"
             f" {', '.join(DRAINS)}"
         )
-    command = DrainNode(command_id=context.new_id(), node_id=node.node_id, drain=drain)
+    command = DrainNode(
+        command_id=context.new_id(), node_id=node.node_id, drain=drain, permit=permit
+    )
     if validate_only:
         context.rehearse(command)
     elif node.drain != drain:
+        await context.propose(command, deadline_ms)
+
+
+def _known(context: ServerContext, name: str) -> NodeRegistration:
+    node = node_of(context.image(), name)
+    if node is None:
+        raise BrokerIdNotRegisteredError(f"There is no node {name}")
+    return node
+
+
+async def _forget(
+    context: ServerContext,
+    name: str,
+    wanted: Any,
+    permit: Permit | None,
+    deadline_ms: int,
+    validate_only: bool,
+) -> None:
+    node = _known(context, name)
+    if wanted.config_operation != AlterOperation.DELETE:
+        raise InvalidConfigError(f"{REGISTRATION} can only be deleted: it forgets the node")
+    command = await raft_voters.removal_of(context, node, permit)
+    if validate_only:
+        context.rehearse(command)
+    else:
         await context.propose(command, deadline_ms)
 
 
@@ -243,6 +291,8 @@ async def _until_it_acts(context: ServerContext, node_id: NodeId, deadline_ms: i
 def refusal_of_mixture(resource: Any) -> WireError | None:
     """Return why a resource that names these settings beside others is refused, if it does."""
     for each in resource.configs:
-        if each.name in (DRAIN, CONTROLLER, LEVEL):
+        if each.name in (DRAIN, CONTROLLER, LEVEL, REGISTRATION, maintenance.LOCK):
             return InvalidRequestError(f"{each.name} is changed by a resource of its own")
+        if each.name == maintenance.TOKEN:
+            return InvalidRequestError(f"{each.name} only goes with {DRAIN} or {REGISTRATION}")
     return None

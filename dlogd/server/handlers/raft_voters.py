@@ -13,11 +13,12 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import ZERO_TOPIC_ID
-from dlogd.metadata.commands.codec import RemoveNode
+from dlogd.metadata.commands.codec import Permit, RemoveNode
 from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.state.image import NodeRegistration
 from dlogd.server.context import ServerContext, settled
-from dlogd.server.handlers import quorum
+from dlogd.server.handlers import maintenance, quorum
 from dlogd.server.request import Handler, Request, error_fields
 from dlogd.server.response_builder import Fields, milliseconds
 
@@ -88,17 +89,27 @@ async def answer_unregister(context: ServerContext, request: Request) -> Fields:
     node = context.image().nodes.get(node_id)
     if node is None:
         raise BrokerIdNotRegisteredError(f"Broker ID {node_id} is not currently registered")
-    if context.quorum is not None:
-        state = await quorum.known_by(context.quorum)
-        if any(each.node_id == node_id for each in state.voters):
-            raise InvalidRequestError(
-                f"Node {node_id} is a voter of the metadata: remove it there first"
-            )
-    command = RemoveNode(
-        command_id=context.new_id(), node_id=node.node_id, node_epoch=node.node_epoch
-    )
+    command = await removal_of(context, node, maintenance.permit_of(context, None))
     await context.propose(command, context.deadline_ms(TIMEOUT_MS))
     return error_fields(None)
+
+
+async def removal_of(
+    context: ServerContext, node: NodeRegistration, permit: Permit | None
+) -> RemoveNode:
+    """Return the command that forgets a node; raise InvalidRequestError for a voter."""
+    if context.quorum is not None:
+        state = await quorum.known_by(context.quorum)
+        if any(each.node_id == node.node_id for each in state.voters):
+            raise InvalidRequestError(
+                f"Node {node.node_id} is a voter of the metadata: remove it there first"
+            )
+    return RemoveNode(
+        command_id=context.new_id(),
+        node_id=node.node_id,
+        node_epoch=node.node_epoch,
+        permit=permit,
+    )
 
 
 def refuse(_request: Request, error: WireError) -> Fields:

@@ -103,12 +103,12 @@ MISUSES = (
     ("sandbox", 64, r"--dir is missing: .*; see dlogctl sandbox --help"),
     ("sandbox --dir /etc/hosts", 64, r".*'/etc/hosts' is a file; see .*"),
     ("sandbox --dir /proc/nope", 1, r"/proc/nope.*: No such file or directory"),
-    ("sandbox --dir /tmp/dlog-no-such --nodes 6", 64, r".*--nodes.*6 is not in the range 1<=x<=5.*"),
-    ("sandbox --dir /tmp/dlog-no-such --nodes 0", 64, r".*--nodes.*0 is not in .*"),
-    ("sandbox --dir /tmp/dlog-no-such --port 99999", 64, r".*--port.*99999 is not in .*"),
-    ("sandbox --dir /tmp/dlog-no-such --config-override a", 64, r".*'a' is not key=value; see .*"),
+    ("sandbox --dir /tmp/dlog-none --nodes 6", 64, r".*--nodes.*6 is not in the range 1<=x<=5.*"),
+    ("sandbox --dir /tmp/dlog-none --nodes 0", 64, r".*--nodes.*0 is not in .*"),
+    ("sandbox --dir /tmp/dlog-none --port 99999", 64, r".*--port.*99999 is not in .*"),
+    ("sandbox --dir /tmp/dlog-none --config-override a", 64, r".*'a' is not key=value; see .*"),
     (
-        "sandbox --dir /tmp/dlog-no-such --config-override flush.policy=x --config-override a.b=1",
+        "sandbox --dir /tmp/dlog-none --config-override flush.policy=x --config-override a.b=1",
         64,
         r"--config-override: flush.policy: 'x' .*; a.b: unknown key.*; see dlogctl sandbox --help",
     ),
@@ -146,7 +146,7 @@ def test_misuse_gets_one_line_that_names_cause_and_cure(
     result = ctl(*line.split())
     assert (result.code, result.out) == (code, "")
     assert re.fullmatch(f"dlogctl: (?i:{message})\n", result.err), result.err
-    assert not Path("/tmp/dlog-no-such").exists()
+    assert not Path("/tmp/dlog-none").exists()
 
 
 def test_a_file_is_checked(ctl: Ctl, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def calls_of(kind: type) -> dict[str, tuple[str | None, object]]:
 
 def test_it_has_the_calls_of_the_other_one() -> None:
     assert calls_of(BlockingAdmin) == calls_of(Admin)
-    assert len(calls_of(Admin)) == 24
+    assert len(calls_of(Admin)) == 27
 
 
 def test_it_must_be_open() -> None:

@@ -23,6 +23,7 @@ from dlogctl.commands import (
     controller_change,
     controller_show,
     log_dirs,
+    maintenance,
     man,
     node,
     node_drain,
@@ -65,7 +66,7 @@ MODULES = {
     module.__name__
     for module in (
         *(completion, config, config_change, config_check, config_explain, config_show, context),
-        *(log_dirs, man, sandbox, segment, status, topic, topic_change),
+        *(log_dirs, maintenance, man, sandbox, segment, status, topic, topic_change),
         *(topic_show, topic_trim),
         *(controller, controller_change, controller_show),
         *(node, node_drain, node_plan, node_restart, node_return, node_roll, node_show, release),

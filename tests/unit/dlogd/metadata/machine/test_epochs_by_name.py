@@ -141,7 +141,7 @@ def test_the_floor_is_in_the_snapshot() -> None:
     """Golden bytes of what format 3 has in addition (docs/formats/metadata-snapshot.md)."""
     cluster = FakeCluster(2)
     cluster.create("t", REPLICAS)
-    cluster.image = cluster.image.having(epoch_floor=0x01020304)
+    cluster.image = cluster.image.having(epoch_floor=0x01020304, feature_level=LEVEL_EPOCH_FLOOR)
     data = snapshot.encode(cluster.image)
     assert data[8:10] == b"\0\3" and data.count(bytes.fromhex("0000000000000000 01020304")) == 1
     read = snapshot.decode(data)
