@@ -23,6 +23,9 @@ from scripts.bundle.targets import MACHINES, ROOT
 LEVEL_OF_PREDECESSOR = LEVEL_NEWEST
 """The newest feature level of the release before this one. There is none yet."""
 
+OPERATORS_FILES = ("hosts.ini", "group_vars", "host_vars", "*.secret", "*.serf")
+"""Inventory and keys of an operator, beside the plays: every user of a host can read a release."""
+
 _VERSION = re.compile(
     r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 )
@@ -53,6 +56,11 @@ def source() -> tuple[str, int]:
     return (f"{commit}-changed" if is_changed else commit), epoch_s
 
 
+def copy_part(source: Path, target: Path) -> None:
+    """Copy units or plays, without what an operator keeps beside them."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OPERATORS_FILES))
+
+
 def _fill(folder: Path, version: str) -> None:
     """Lay out everything in a new folder."""
     commit, epoch_s = source()
@@ -77,7 +85,7 @@ def _fill(folder: Path, version: str) -> None:
             shutil.copy(ROOT / "dlogctl" / part, copied)
     shutil.copy(ROOT / "deploy" / "bundle" / "install", folder)
     for part in ("systemd", "ansible"):
-        shutil.copytree(ROOT / "deploy" / part, folder / part)
+        copy_part(ROOT / "deploy" / part, folder / part)
     (folder / "etc").mkdir()
     shutil.copy(ROOT / "etc" / "dlog.yaml", folder / "etc")
     (folder / "man").mkdir()
