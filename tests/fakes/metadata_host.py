@@ -85,7 +85,7 @@ class Host:
         directory.sync()
 
 
-async def propose(store: MetadataStore, command: Command, patience_ms: int = 10_000) -> Outcome:
+async def propose(store: MetadataStore, command: Command, patience_ms: int = 60_000) -> Outcome:
     return await store.propose(command, CLOCK.now_ms() + patience_ms)
 
 
