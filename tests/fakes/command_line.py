@@ -169,7 +169,7 @@ def ctl(
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         monkeypatch.setenv("DLOG_BOOTSTRAP", str(world.peer.address))
         monkeypatch.setenv("XDG_CONFIG_HOME", NO_CONTEXTS)
-        code = main(["--timeout", "5", *arguments])
+        code = main(["--timeout", "15", *arguments])
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         return Result(code, captured.out, captured.err)

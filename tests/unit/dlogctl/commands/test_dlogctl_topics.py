@@ -13,6 +13,9 @@ from tests.fakes.peer import error, zero_time
 
 __all__ = ["ctl", "world"]  # the fixtures
 
+SOON = ("--timeout", "2")
+"""For what nobody answers."""
+
 
 def test_topics_are_listed_in_every_format(ctl: Ctl) -> None:
     table = ctl("topic", "list")
@@ -30,14 +33,14 @@ def test_topics_are_listed_in_every_format(ctl: Ctl) -> None:
 
 
 def test_a_topic_is_described(ctl: Ctl) -> None:
-    described = ctl("topic", "describe", "t").out
+    described = ctl("topic", "describe", "t", *SOON).out
     assert "retention.ms" in described
     assert "cleanup.policy" not in described  # it is at its default
     assert described.splitlines()[-1].split() == ["1", "1", "1,2", "1", "10", "99"]
-    document = json.loads(ctl("topic", "describe", "t", "-o", "json").out)
+    document = json.loads(ctl("topic", "describe", "t", *SOON, "-o", "json").out)
     assert document["configs"] == {"retention.ms": "5"}
     assert document["partitions"][0]["high_watermark"] == 99
-    assert ctl("topic", "describe", "t", "-o", "tsv", "--no-headers").out.count("\n") == 2
+    assert ctl("topic", "describe", "t", *SOON, "-o", "tsv", "--no-headers").out.count("\n") == 2
     missing = ctl("topic", "describe", "missing", "--timeout", "3")
     assert (missing.code, missing.out) == (1, "")
     assert missing.err == "dlogctl: there is no topic missing; see: dlogctl topic list\n"
@@ -56,16 +59,16 @@ def test_describe_says_why_partitions_are_out_of_service(ctl: Ctl, world: World)
     world.peer.answers[ApiKey.LIST_OFFSETS] = one_is_out
     world.configs["http.address"] = (world.http_address, 4)
     world.status["problems"] = ["partition t-11: no", "partition t-1: the disk is gone"]
-    out = ctl("topic", "describe", "t").out.splitlines()
+    out = ctl("topic", "describe", "t", *SOON).out.splitlines()
     assert out[-2].split()[-1] == "KAFKA_STORAGE_ERROR"
     assert out[-1] == "t-1: the disk is gone"
 
     def reasons() -> list[str | None]:
-        document = json.loads(ctl("topic", "describe", "t", "-o", "json").out)
+        document = json.loads(ctl("topic", "describe", "t", *SOON, "-o", "json").out)
         return [each["reason"] for each in document["partitions"]]
 
     assert reasons() == [None, "the disk is gone"]
-    tsv = ctl("topic", "describe", "t", "-o", "tsv", "--no-headers").out.splitlines()
+    tsv = ctl("topic", "describe", "t", *SOON, "-o", "tsv", "--no-headers").out.splitlines()
     assert [line.split("\t")[-2:] for line in tsv] == [
         ["-", "-"],
         ["KAFKA_STORAGE_ERROR", "the disk is gone"],

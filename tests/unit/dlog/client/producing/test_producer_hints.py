@@ -13,6 +13,8 @@ from tests.fakes.harmed_cluster import POLICY, World, check
 
 HINT_VERSION = 10
 MOVED = (2, 5)  # node, epoch
+PATIENT = replace(POLICY, patience_s=10.0)
+"""Other nodes are asked for the leader only when one does not answer, however slow it is."""
 
 
 def test_the_leader_that_a_refusal_names_gets_the_batch_without_a_look_up() -> None:
@@ -36,7 +38,7 @@ def test_the_leader_that_a_refusal_names_gets_the_batch_without_a_look_up() -> N
             peer.raw[ApiKey.PRODUCE] = answers(node_id)
             peer.versions[ApiKey.PRODUCE] = (3, HINT_VERSION)
         async with Producer(
-            [world.proxies[1].address], acks="leader", idempotent=False, policy=POLICY
+            [world.proxies[1].address], acks="leader", idempotent=False, policy=PATIENT
         ) as producer:
             await producer.send_many("t", [])  # knows the topic now
             before = world.seen(ApiKey.METADATA)
