@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosts.appliance.bundles import Bundles
+from tests.hosts.appliance.cluster import Cluster
 from tests.hosts.rig.rig import Rig
 from tests.hosts.rig.why_not import why_not
 
@@ -38,3 +40,22 @@ def fresh_rig(rig: Rig) -> Rig:
         rig.renew()
     rig.is_untouched = False
     return rig
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+    """Give bundles of this tree."""
+    return Bundles(tmp_path_factory.mktemp("bundles"))
+
+
+@pytest.fixture(scope="module")
+def bare(fresh_rig: Rig, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """Give hosts that have nothing of dlog when a module begins, and the operator's side."""
+    return Cluster(fresh_rig, bundles, tmp_path_factory.mktemp("operator"))
+
+
+@pytest.fixture
+def cluster(bare: Cluster) -> Cluster:
+    """Give a healthy cluster on these hosts: the one of the test before, unless it is harmed."""
+    bare.make_healthy()
+    return bare

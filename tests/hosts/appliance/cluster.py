@@ -1,0 +1,125 @@
+"""A cluster on the hosts of a rig, and its operator: what tests of plays begin with."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dlog.client.admin_views import Drain
+from tests.hosts.appliance import outside, restarts
+from tests.hosts.appliance.bundles import Bundles
+from tests.hosts.appliance.outside import Outside
+from tests.hosts.appliance.plays import Plays
+from tests.hosts.rig.host import Host
+from tests.hosts.rig.rig import Rig
+
+OLD, NEW, NEWEST = "0.1.0", "0.1.1", "0.1.2"
+RESULTS = "DLOG_APPLIANCE_RESULTS"
+HEALTHY_S = 60
+# What plays change on a host; a file's time and bytes tell whether one did.
+FINGERPRINT = """
+id dlog
+find /opt/dlog /etc/dlog /etc/systemd/system /usr/local/bin -xdev -not -name '*.next' \\
+  -not -path '*/__pycache__*' \\( -type f -o -type l \\) -printf '%p %l %m %u %T@\\n' | sort
+systemctl show dlogd.service --property=MainPID,ActiveEnterTimestampMonotonic
+ls -d /var/tmp/dlog-bundle-*
+true
+"""
+
+
+class Cluster:
+    """The hosts of a rig and what an operator has. Owner: a module of tests."""
+
+    def __init__(self, rig: Rig, bundles: Bundles, folder: Path) -> None:
+        self.rig = rig
+        self.bundles = bundles
+        self.folder = folder
+        self.plays = Plays(rig, folder)
+        self.is_made = False
+
+    @property
+    def hosts(self) -> list[Host]:
+        """The hosts."""
+        return self.rig.hosts
+
+    def bundle(self, version: str) -> str:
+        """Return the argument of a play that names a bundle."""
+        return f"dlog_bundle={self.bundles.path(version)}"
+
+    def make_healthy(self) -> None:
+        """Make a cluster of OLD where there is none, or where a test has harmed it."""
+        if self.is_made and self.is_healthy():
+            return
+        if self.is_made:
+            self.rig.renew()
+            self.rig.is_untouched = False
+        self.plays.write_inventory()
+        self.plays.must("site", "-e", self.bundle(OLD))
+        self.is_made = True
+        outside.make_topics(self.rig)
+
+    def is_healthy(self) -> bool:
+        """Return whether the cluster is, or becomes, healthy, with no lock and nobody drained."""
+        first = self.hosts[0]
+        if not first.is_on:
+            return False
+        watch = f"dlogctl status --watch 1s --exit-when-healthy --patience {HEALTHY_S}s"
+        done = first.ssh(watch, check=False, timeout=4 * HEALTHY_S)
+        if done.returncode:
+            print(f"not healthy: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+        return done.returncode == 0 and not self.drained() and not self.lock()
+
+    def ctl(self, *words: str, host: int = 1, check: bool = True) -> Any:
+        """Return what dlogctl of an unprivileged user of a host says, in JSON."""
+        words = ("dlogctl", *words, "-o", "json")
+        done = self.hosts[host - 1].ssh(list(words), check=check)
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def time(self) -> str:
+        """Return the time as the argument of a play."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def drained(self, host: int = 1) -> list[int]:
+        """Return the nodes that are drained, as a host knows it."""
+        nodes = self.ctl("node", "list", host=host)
+        return [each["node"] for each in nodes if each["drain"] != str(Drain.NONE)]
+
+    def lock(self) -> Any:
+        """Return the maintenance lock; None when nobody holds it."""
+        done = self.hosts[0].ssh("dlogctl maintenance show -o json", check=False)
+        return json.loads(done.stdout) if done.returncode == 10 else None
+
+    def current(self) -> dict[str, str]:
+        """Return the version of the present release by host; it runs there, and no other does."""
+        found = {}
+        for host in self.hosts:
+            listed = json.loads(host.ssh("sudo dlogctl release list -o json").stdout)
+            (found[host.name],) = [each["version"] for each in listed if each["link"] == "current"]
+            assert [each["version"] for each in listed if each["processes"]] == [found[host.name]]
+        return found
+
+    def pids(self) -> list[int]:
+        """Return the processes of the daemons."""
+        return [restarts.main_pid(host) for host in self.hosts]
+
+    def starts(self) -> list[int]:
+        """Return how often each daemon was started."""
+        return [restarts.starts(host) for host in self.hosts]
+
+    def fingerprints(self) -> Mapping[str, str]:
+        """Return all that a play may change on the hosts."""
+        return {host.name: host.enter(FINGERPRINT).stdout for host in self.hosts if host.is_on}
+
+    def outside(self, what: str, *, is_rolling: bool = True, measured: int = 6) -> Outside:
+        """Return a load and a sampler; the figures go to the file that RESULTS names."""
+        results = os.environ.get(RESULTS)
+        return Outside(
+            self.rig,
+            self.folder,
+            what,
+            results=Path(results) if results else None,
+            is_rolling=is_rolling,
+            measured=measured,
+        )
