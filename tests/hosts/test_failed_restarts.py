@@ -10,28 +10,13 @@ import pytest
 from tests.hosts.appliance.cluster import NEW, OLD, Cluster
 from tests.hosts.appliance.forms import long_form
 from tests.hosts.appliance.plays import Played
-from tests.hosts.rig.host import Host
 
 pytestmark = long_form
 PATIENCE = ("-e", "dlog_patience=20")
-BROKEN_UNIT = "[Service]\nExecStartPre=/bin/false\n"
-DROP_IN = "/etc/systemd/system/dlogd.service.d/zz-broken.conf"
-LITTLE_MB = 400
 STARTS = {
     "ends": ("raise SystemExit('broken start')", "it ends at its start"),
     "hangs": ("__import__('time').sleep(3600)", "it hangs in its start"),
 }
-
-
-def break_unit(host: Host) -> None:
-    """Let no start of the daemon work, whatever the checks say."""
-    host.enter(f"printf '{BROKEN_UNIT}' > {DROP_IN} && systemctl daemon-reload")
-
-
-def mend_unit(host: Host) -> None:
-    """Take that back and start the daemon."""
-    host.enter(f"rm {DROP_IN} && systemctl daemon-reload && systemctl reset-failed dlogd")
-    host.enter("systemctl start dlogd")
 
 
 def only_the_first(cluster: Cluster, played: Played, starts: list[int]) -> None:
@@ -83,15 +68,10 @@ def test_a_failed_release_stays_for_inspection(cluster: Cluster) -> None:
 
 def test_a_unit_that_passes_every_check_and_does_not_start(cluster: Cluster) -> None:
     starts = cluster.starts()
-    for host in cluster.hosts:
-        break_unit(host)
-    try:
+    with cluster.broken_units():
         played = cluster.plays.play("rolling_restart", *PATIENCE)
         only_the_first(cluster, played, starts)
         assert cluster.lock() is None
-    finally:
-        for host in cluster.hosts:
-            mend_unit(host)
     assert cluster.is_healthy()
 
 

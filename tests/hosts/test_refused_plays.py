@@ -91,22 +91,9 @@ def test_partitions_at_min_isr_while_all_nodes_are_up(cluster: Cluster) -> None:
 
 
 def test_a_reassignment_under_way(cluster: Cluster) -> None:
-    first = cluster.hosts[0]
-    first.ssh("dlogctl topic create moving --assign 1")
-    first.ssh(f"dlogctl perf produce moving -n {BYTES // 1000} -s 1000 -q")
-    first.ssh(
-        "dlogctl config set --topic moving 'follower.replication.throttled.replicas=*'"
-        " && dlogctl config set --node 2 follower.replication.throttled.rate=1"
-        " && dlogctl partition reassign moving-0=2"
-    )
-    try:
-        with untouched(cluster):
-            played = cluster.plays.play("rolling_restart", *PATIENCE)
-            refused(played, "Replicas are being moved.", "No node was touched.")
-    finally:
-        first.ssh("dlogctl partition reassign --cancel moving")
-        first.ssh("dlogctl config unset --node 2 follower.replication.throttled.rate")
-        first.ssh("dlogctl topic delete moving --yes")
+    with cluster.moving(), untouched(cluster):
+        played = cluster.plays.play("rolling_restart", *PATIENCE)
+        refused(played, "Replicas are being moved.", "No node was touched.")
 
 
 def test_a_second_play(cluster: Cluster) -> None:

@@ -3,7 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from tests.hosts.rig.rig import Rig
 OLD, NEW, NEWEST = "0.1.0", "0.1.1", "0.1.2"
 RESULTS = "DLOG_APPLIANCE_RESULTS"
 HEALTHY_S = 60
+MOVING = "moving"
+HELD_RECORDS = 4000
+BROKEN_UNIT = "[Service]\\nExecStartPre=/bin/false\\n"
+DROP_IN = "/etc/systemd/system/dlogd.service.d/zz-broken.conf"
 # What plays change on a host; a file's time and bytes tell whether one did.
 FINGERPRINT = """
 id dlog
@@ -107,6 +112,36 @@ class Cluster:
     def starts(self) -> list[int]:
         """Return how often each daemon was started."""
         return [restarts.starts(host) for host in self.hosts]
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """Let a replica move from node 1 to node 2 for as long as the block lasts."""
+        first = self.hosts[0]
+        first.ssh(f"dlogctl topic create {MOVING} --assign 1")
+        first.ssh(f"dlogctl perf produce {MOVING} -n {HELD_RECORDS} -s 1000 -q")
+        first.ssh(
+            f"dlogctl config set --topic {MOVING} 'follower.replication.throttled.replicas=*'"
+            " && dlogctl config set --node 2 follower.replication.throttled.rate=1"
+            f" && dlogctl partition reassign {MOVING}-0=2"
+        )
+        try:
+            yield
+        finally:
+            first.ssh(f"dlogctl partition reassign --cancel {MOVING}")
+            first.ssh("dlogctl config unset --node 2 follower.replication.throttled.rate")
+            first.ssh(f"dlogctl topic delete {MOVING} --yes")
+
+    @contextmanager
+    def broken_units(self) -> Iterator[None]:
+        """Let no start of the daemon work in the block, whatever the checks say."""
+        for host in self.hosts:
+            host.enter(f"printf '{BROKEN_UNIT}' > {DROP_IN} && systemctl daemon-reload")
+        try:
+            yield
+        finally:
+            for host in self.hosts:
+                host.enter(f"rm {DROP_IN} && systemctl daemon-reload")
+                host.enter("systemctl reset-failed dlogd; systemctl start dlogd")
 
     def fingerprints(self) -> Mapping[str, str]:
         """Return all that a play may change on the hosts."""

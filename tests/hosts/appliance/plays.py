@@ -157,6 +157,10 @@ class Plays:
         self.inventory = folder / "hosts.ini"
         self.write_inventory()
 
+    def with_playbooks(self, playbooks: Path) -> "Plays":
+        """Return the same operator with other playbooks."""
+        return Plays(self.rig, self.folder, playbooks)
+
     def write_inventory(
         self,
         own: Mapping[str, str] | None = None,
