@@ -158,7 +158,7 @@ MUTANTS: tuple[tuple[Scenario, Mutant], ...] = (
     (wrong_configuration, Mutant("roles/dlogd/tasks/stage.yml", task="A start with it would work")),
     (damaged, Mutant("roles/release/tasks/unpacked.yml", task="The bundle is taken")),
 )  # fmt: skip
-"""`dlogctl node restart` does `pre-restart`, `post-restart` and the preflight again: a play that lacks
+"""`dlogctl node restart` repeats `pre-restart`, `post-restart` and the preflight: a play that lacks
 only these tasks does no harm."""
 
 
