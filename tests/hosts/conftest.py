@@ -48,14 +48,22 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     return Bundles(tmp_path_factory.mktemp("bundles"))
 
 
+@pytest.fixture(scope="session")
+def operator(rig: Rig, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """Give the operator's side."""
+    return Cluster(rig, bundles, tmp_path_factory.mktemp("operator"))
+
+
 @pytest.fixture(scope="module")
-def bare(fresh_rig: Rig, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    """Give hosts that have nothing of dlog when a module begins, and the operator's side."""
-    return Cluster(fresh_rig, bundles, tmp_path_factory.mktemp("operator"))
+def bare(fresh_rig: Rig, operator: Cluster) -> Cluster:
+    """Give hosts that have nothing of dlog when a module begins."""
+    assert operator.rig is fresh_rig
+    operator.plays.write_inventory()
+    return operator
 
 
 @pytest.fixture
-def cluster(bare: Cluster) -> Cluster:
-    """Give a healthy cluster on these hosts: the one of the test before, unless it is harmed."""
-    bare.make_healthy()
-    return bare
+def cluster(operator: Cluster) -> Cluster:
+    """Give a healthy cluster of the oldest version: that of the test before, unless it is not."""
+    operator.make_healthy()
+    return operator

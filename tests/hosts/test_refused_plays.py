@@ -27,9 +27,9 @@ def untouched(cluster: Cluster) -> Iterator[None]:
 
 def refused(played: Played, *reasons: str) -> None:
     """Check that a play was refused for these reasons."""
-    assert played.code != 0, played.output
+    assert played.code != 0, played.end
     for reason in reasons:
-        assert reason in played.words, played.output
+        assert reason in played.words, played.end
 
 
 def test_a_host_without_ssh(cluster: Cluster) -> None:

@@ -7,7 +7,6 @@ import json
 
 from tests.hosts.appliance.cluster import OLD, Cluster
 from tests.hosts.appliance.forms import long_form
-from tests.hosts.appliance.outside import make_topics
 
 pytestmark = long_form
 DISK_MB = 400
@@ -23,8 +22,6 @@ def test_site_formats_an_empty_disk_once(bare: Cluster) -> None:
     }
     bare.plays.write_inventory(own, {"dlog_data_directories": f"['{PLACE}/data']"})
     bare.plays.must("site", "-e", bare.bundle(OLD))
-    bare.is_made = True
-    make_topics(bare.rig)
     first = bare.hosts[0]
     assert first.enter(f"stat -c %U {PLACE}/data; findmnt -no FSTYPE,OPTIONS {PLACE}").stdout
     assert "noatime" in first.enter(f"findmnt -no OPTIONS {PLACE}").stdout
@@ -73,3 +70,4 @@ def test_a_key_is_reloaded_and_another_one_waits_for_a_rolling_restart(cluster: 
     played = cluster.plays.must("site", "-e", cluster.bundle(OLD), "-e", waiting)
     assert "waits for a restart" not in played.words
     assert played.changed == 0
+    cluster.forget()

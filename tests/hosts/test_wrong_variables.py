@@ -42,7 +42,7 @@ def test_a_wrong_variable(unreachable: Cluster, playbook: str, name: str) -> Non
     unreachable.plays.write_inventory(**changes)  # type: ignore[arg-type]
     played = unreachable.plays.play(playbook, "-e", unreachable.bundle(OLD))
     assert played.code != 0
-    assert reason in played.words, played.output
+    assert reason in played.words, played.end
     assert not any(each.unreachable for each in played.recap.values())
     assert "cannot be reached" not in played.words
 

@@ -35,14 +35,14 @@ true
 
 
 class Cluster:
-    """The hosts of a rig and what an operator has. Owner: a module of tests."""
+    """The hosts of a rig and what an operator has. Owner: a session of tests."""
 
     def __init__(self, rig: Rig, bundles: Bundles, folder: Path) -> None:
         self.rig = rig
         self.bundles = bundles
         self.folder = folder
         self.plays = Plays(rig, folder)
-        self.is_made = False
+        self._made_on: list[Host] | None = None
 
     @property
     def hosts(self) -> list[Host]:
@@ -54,16 +54,24 @@ class Cluster:
         return f"dlog_bundle={self.bundles.path(version)}"
 
     def make_healthy(self) -> None:
-        """Make a cluster of OLD where there is none, or where a test has harmed it."""
-        if self.is_made and self.is_healthy():
+        """Make a cluster of OLD, unless one is there and no test has harmed it."""
+        self.plays.write_inventory()
+        if self._made_on is self.rig.hosts and self.is_healthy() and self._is_old():
             return
-        if self.is_made:
+        if not self.rig.is_untouched:
             self.rig.renew()
-            self.rig.is_untouched = False
+        self.rig.is_untouched = False
         self.plays.write_inventory()
         self.plays.must("site", "-e", self.bundle(OLD))
-        self.is_made = True
-        outside.make_topics(self.rig)
+        self._made_on = self.rig.hosts
+        outside.make_topic(self.rig, outside.MEASURED)
+
+    def _is_old(self) -> bool:
+        return set(self.current().values()) == {OLD}
+
+    def forget(self) -> None:
+        """Let the next test begin with new hosts."""
+        self._made_on = None
 
     def is_healthy(self) -> bool:
         """Return whether the cluster is, or becomes, healthy, with no lock and nobody drained."""

@@ -21,8 +21,8 @@ PORT = 9092
 READY_S = 90.0
 END_S = 300.0
 AFTER_S = 30
-NUMBERED, MEASURED = "numbered", "measured"
-TOPICS = {NUMBERED: 6, MEASURED: 6}
+MEASURED = "measured"
+PARTITIONS = 6
 MIN_ISR = 2
 
 
@@ -60,13 +60,12 @@ def bootstrap(rig: Rig) -> str:
     return ",".join(f"{host.address}:{PORT}" for host in rig.hosts)
 
 
-def make_topics(rig: Rig) -> None:
-    """Make the topics of the load, by dlogctl of an unprivileged user of a host."""
-    for name, partitions in TOPICS.items():
-        rig.hosts[0].ssh(
-            f"dlogctl topic create {name} -p {partitions} -r 3"
-            f" -s min.insync.replicas={MIN_ISR} --if-not-exists"
-        )
+def make_topic(rig: Rig, name: str) -> None:
+    """Make a topic of the load, by dlogctl of an unprivileged user of a host."""
+    rig.hosts[0].ssh(
+        f"dlogctl topic create {name} -p {PARTITIONS} -r 3 -s min.insync.replicas={MIN_ISR}"
+        " --if-not-exists"
+    )
 
 
 class Outside:
@@ -84,7 +83,9 @@ class Outside:
     ) -> None:
         self._rig, self._what, self._results = rig, what, results
         self._is_rolling, self._measured = is_rolling, measured
-        self._folder = folder / f"outside-{time.monotonic_ns()}"
+        # Records are numbered from 0 in each block, so each has a topic of its own.
+        self._topic = f"numbered-{time.monotonic_ns()}"
+        self._folder = folder / self._topic
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self.since_ns = 0
         self.report: Report | None = None
@@ -113,10 +114,12 @@ class Outside:
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
         nodes = bootstrap(self._rig)
+        for name in (MEASURED, self._topic):
+            make_topic(self._rig, name)
         try:
             self._start(
                 "records", "tests.hosts.appliance.records",
-                *("--bootstrap", nodes, "--topic", NUMBERED),
+                *("--bootstrap", nodes, "--topic", self._topic),
                 *("--history", str(self._folder / "history.jsonl")),
             )  # fmt: skip
             self._start(
@@ -167,6 +170,7 @@ class Outside:
         self._line("samples")
         for process in self._processes.values():
             process.wait(END_S)
+        self._rig.hosts[0].ssh(f"dlogctl topic delete {self._topic} --yes")
         report = Report(self._what, stall_s, records, seconds=seconds)
         report.load_average = os.getloadavg()[0]
         if self._is_rolling:

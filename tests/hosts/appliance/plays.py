@@ -22,6 +22,7 @@ PLAYBOOKS = ROOT / "deploy" / "ansible"
 CLUSTER = "appliance"
 PLAY_S = 600.0
 END_S = 60.0
+TAIL_LETTERS = 1200
 _RECAP = re.compile(
     r"^(?P<host>\S+) +: ok=(?P<ok>\d+) +changed=(?P<changed>\d+) +unreachable=(?P<unreachable>\d+)"
     r" +failed=(?P<failed>\d+)",
@@ -67,6 +68,12 @@ class Played:
     def warnings(self) -> list[str]:
         """The warnings in the output."""
         return _WARNING.findall(self.output)
+
+    @property
+    def end(self) -> str:
+        """The last words, from the first failure on where there is one."""
+        at = re.search(r"^(fatal|\[ERROR\]|failed):?", self.output, re.MULTILINE)
+        return self.output[at.start() :] if at else self.output[-TAIL_LETTERS:]
 
     @property
     def words(self) -> str:
@@ -217,5 +224,5 @@ class Plays:
     def must(self, playbook: str, *arguments: str, timeout_s: float = PLAY_S) -> Played:
         """Run a play that has to succeed."""
         played = self.play(playbook, *arguments, timeout_s=timeout_s)
-        assert played.code == 0, played.output
+        assert played.code == 0, played.end
         return played
