@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from tests.hosts.appliance.cluster import NEW, Cluster
 from tests.hosts.appliance.forms import long_form
 from tests.hosts.appliance.plays import Played
+from tests.hosts.rig.commands import await_that
 
 pytestmark = long_form
 PATIENCE = ("-e", "dlog_patience=5")
 CUT_S_MAX = 60.0  # 30 on idle cores
 HELD_BACK = "held-back"
 BYTES = 4_000_000
+UP_S = 30.0
 
 
 @contextmanager
@@ -64,25 +66,27 @@ def test_a_host_that_was_cut_off_while_a_connection_is_open(cluster: Cluster) ->
 def test_a_node_that_is_down(cluster: Cluster) -> None:
     second = cluster.hosts[1]
     second.enter("systemctl stop dlogd")
-    with untouched(cluster):
-        refused(cluster.plays.play("rolling_restart", *PATIENCE), "No node was touched.")
-        played = cluster.plays.play("upgrade", "-e", cluster.bundle(NEW), *PATIENCE)
-        refused(played, "No node was touched.")
-    second.enter("systemctl start dlogd")
+    try:
+        with untouched(cluster):
+            refused(cluster.plays.play("rolling_restart", *PATIENCE), "No node was touched.")
+            played = cluster.plays.play("upgrade", "-e", cluster.bundle(NEW), *PATIENCE)
+            refused(played, "No node was touched.")
+    finally:
+        second.enter("systemctl start dlogd")
 
 
 def test_partitions_at_min_isr_while_all_nodes_are_up(cluster: Cluster) -> None:
     first, second = cluster.hosts[:2]
     first.ssh(f"dlogctl topic create {HELD_BACK} -p 3 -r 3 -s min.insync.replicas=2")
-    second.enter("systemctl stop dlogd")
-    first.ssh(f"dlogctl perf produce {HELD_BACK} -n {BYTES // 1000} -s 1000 -q")
     first.ssh(
         f"dlogctl config set --topic {HELD_BACK} 'follower.replication.throttled.replicas=*'"
         " && dlogctl config set --node 2 follower.replication.throttled.rate=1"
     )
+    second.enter("systemctl stop dlogd")
+    first.ssh(f"dlogctl perf produce {HELD_BACK} -n {BYTES // 1000} -s 1000 -q")
     second.enter("systemctl start dlogd")
     try:
-        assert [each["state"] for each in cluster.ctl("node", "list")] == ["active"] * 3
+        assert await_that(lambda: cluster.states() == ["active"] * 3, UP_S)
         with untouched(cluster):
             refused(cluster.plays.play("rolling_restart", *PATIENCE), "No node was touched.")
     finally:

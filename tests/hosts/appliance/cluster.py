@@ -90,6 +90,10 @@ class Cluster:
         done = self.hosts[host - 1].ssh(list(words), check=check)
         return json.loads(done.stdout) if done.stdout.strip() else None
 
+    def states(self) -> list[str]:
+        """Return the states of all nodes, as the cluster knows them."""
+        return [each["state"] for each in self.ctl("node", "list")]
+
     def time(self) -> str:
         """Return the time as the argument of a play."""
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
