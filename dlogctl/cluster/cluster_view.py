@@ -64,6 +64,18 @@ class Cluster:
             if node_id in each.replicas:
                 yield name, each
 
+    def leaderless(self) -> list[str]:
+        """Return the names of the partitions without a leader."""
+        return [f"{name}-{each.partition}" for name, each in self.partitions() if each.leader < 0]
+
+    def others_fenced(self, node_id: int) -> list[int]:
+        """Return the fenced nodes but for one."""
+        return [
+            each.node_id
+            for each in self.nodes.values()
+            if each.is_fenced and each.node_id != node_id
+        ]
+
     def node(self, node_id: int) -> NodeState:
         """Return one node; raise click.ClickException when the cluster has none of this id."""
         if node_id not in self.nodes:

@@ -104,15 +104,8 @@ def _metadata_lag(cluster: Cluster, node_id: int) -> int:
 
 
 def _elsewhere(cluster: Cluster, node_id: int) -> list[str]:
-    found = [
-        f"node {each.node_id} is fenced"
-        for each in cluster.nodes.values()
-        if each.is_fenced and each.node_id != node_id
-    ]
-    without = [
-        f"{topic}-{each.partition}" for topic, each in cluster.partitions() if each.leader < 0
-    ]
-    if without:
+    found = [f"node {each} is fenced" for each in cluster.others_fenced(node_id)]
+    if without := cluster.leaderless():
         found.append(f"{some(without)} have no leader")
     short = [
         f"{topic}-{each.partition}"

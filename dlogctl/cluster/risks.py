@@ -62,15 +62,9 @@ def _is_blocked(partition: PartitionView, node_id: int, wanted: int) -> bool:
 
 def _preconditions(cluster: Cluster, node_id: int) -> list[str]:
     """Return what is wrong with the cluster, apart from the node itself."""
-    reasons = [
-        f"node {each.node_id} is fenced: bring it back first"
-        for each in cluster.nodes.values()
-        if each.is_fenced and each.node_id != node_id
-    ]
-    offline = [
-        f"{topic}-{each.partition}" for topic, each in cluster.partitions() if each.leader < 0
-    ]
-    if offline:
+    fenced = cluster.others_fenced(node_id)
+    reasons = [f"node {each} is fenced: bring it back first" for each in fenced]
+    if offline := cluster.leaderless():
         reasons.append(f"{some(offline)} have no leader")
     reasons += quorum_problems(cluster)
     reasons += _quorum_after(cluster, node_id)

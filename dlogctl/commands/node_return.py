@@ -14,6 +14,7 @@ from dlogctl.cluster.returns import Left, Progress, Statuses, left_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Output, format_duration
 from dlogctl.output.escaping import say
+from dlogctl.output.watch import Waiting
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of, take_seconds
 from dlogctl.shell.completion import complete_nodes
@@ -50,10 +51,9 @@ async def wait_back(
     client: BlockingClient, settings: Settings, node_id: int, since: int | None, patience_s: float
 ) -> Left:
     """Return when the node is back, or when nothing has moved for `patience_s`; 0: look once."""
-    progress, told = Progress(), ""
-    moved_at = time.monotonic()
+    progress, waiting, told = Progress(), Waiting(patience_s), ""
     while True:
-        is_late = time.monotonic() - moved_at >= patience_s
+        is_late = waiting.is_over
         try:
             left = await _look(client, settings, node_id, since)
         except TransportError as error:
@@ -65,7 +65,7 @@ async def wait_back(
             if left.is_back:
                 return left
             if progress.note(left):
-                moved_at = time.monotonic()
+                waiting.move()
             elif is_late:
                 return left
             if patience_s == 0:

@@ -85,9 +85,9 @@ def restart(
 ) -> int:
     """Restart NODE: pre-restart, drain, restart on its host, post-restart, undrain.
 
-    The new configuration is checked on the host before anything is stopped. The node is undrained
-    in every case, also when this command is interrupted. Exit code 10 when it was refused, the node
-    is not back, or another operator works on the cluster (dlogctl maintenance show).
+    With --ssh and --here a preflight on the host comes before the stop. The node is undrained in
+    every case, also when this command is interrupted. Exit code 10 when it was refused, the node is
+    not back, or another operator works on the cluster (dlogctl maintenance show).
     """
     settings = settings_of(context)
     way = _way(ssh, unit, here, release, config)

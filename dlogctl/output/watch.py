@@ -49,7 +49,11 @@ class Waiting:
         """Take what a look has shown; what was seen before is no progress."""
         if look not in self._seen:
             self._seen.add(look)
-            self._moved_at = time.monotonic()
+            self.move()
+
+    def move(self) -> None:
+        """Take notice of progress that the caller has judged."""
+        self._moved_at = time.monotonic()
 
     @property
     def is_over(self) -> bool:

@@ -133,10 +133,20 @@ def check(
     if runs not in manifest.pythons:
         raise RefusedError(
             f"The bundle has nothing for Python {runs}, only for"
-            f" {', '.join(sorted(manifest.pythons))}. Run the installer with one of these."
+            f" {', '.join(sorted(manifest.pythons))}. Take a host with one of these."
         )
     check_level(manifest, feature_level)
     return manifest
+
+
+def check_predecessor(manifest: Manifest, present: Manifest) -> None:
+    """Raise RefusedError when releases between the present one and this one would be skipped."""
+    if present.level_newest < manifest.predecessor_newest_level:
+        raise RefusedError(
+            f"Release {manifest.version} follows one that knows feature level"
+            f" {manifest.predecessor_newest_level}, and {present.version}, which runs here, knows"
+            f" {present.level_newest}. Upgrade to a release between them first."
+        )
 
 
 def check_level(manifest: Manifest, feature_level: int | None) -> None:

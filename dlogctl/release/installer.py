@@ -55,7 +55,12 @@ def link_programs(root: Path, place: Path) -> bool:
 
 def _run(options: argparse.Namespace, folder: Path) -> tuple[str, bool]:
     if options.verb == "check":
-        return bundle.check(folder, options.feature_level).version, False
+        manifest = bundle.check(folder, options.feature_level)
+        present = directory.linked(directory.CURRENT, options.root)
+        if present is not None:
+            path = directory.path_of(present, options.root)
+            bundle.check_predecessor(manifest, bundle.read_manifest(path))
+        return manifest.version, False
     if options.verb == "make":
         made: tuple[str, bool] = making.make(folder, options.root, options.feature_level)
         return made

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dlog.errors import ConfigError
 from dlogd.config.schema import Config
 from dlogd.node import secret_files
-from dlogd.preflight import address_checks, directory_checks, limit_checks
+from dlogd.preflight import address_checks, clock_checks, directory_checks, limit_checks
 from dlogd.preflight.findings import Finding, never
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.posix import PosixDirectory
@@ -38,5 +38,6 @@ def findings(config: Config, wrong_values: Sequence[str] = ()) -> Sequence[Findi
         *surveyed.findings,
         *address_checks.problems(config, surveyed.process),
         *limit_checks.problems(config, surveyed.log_count, runs=surveyed.process is not None),
+        *clock_checks.problems(config),
     ]
     return list(dict.fromkeys(found))

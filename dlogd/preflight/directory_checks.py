@@ -1,10 +1,12 @@
 """Data directories before a start: whose they are, on which disk, with how much room. Blocking."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlog.errors import ConfigError
+from dlog.types import NodeId
 from dlogd.config.choices import DirectIo
 from dlogd.config.schema import Config
 from dlogd.config.units import format_bytes
@@ -15,9 +17,9 @@ from dlogd.metadata.raft.snapshots import SnapshotFiles
 from dlogd.node.storage_setup import META
 from dlogd.preflight.findings import Finding, later, never, note
 from dlogd.preflight.processes import holder_of
-from dlogd.storage.directory.data_directory import LOCK, TOPICS
+from dlogd.storage.directory.data_directory import LOCK, TOPICS, Claim, agreed_cluster
 from dlogd.storage.io import checkpoint_files
-from dlogd.storage.io.checkpoint_files import Identity, MalformedFileError
+from dlogd.storage.io.checkpoint_files import MalformedFileError
 from dlogd.storage.io.posix import PosixDirectory
 
 MIB = 1 << 20
@@ -37,7 +39,7 @@ class Surveyed:
 def survey(config: Config) -> Surveyed:
     """Look at all directories of a configuration."""
     findings: list[Finding] = []
-    identities: dict[str, Identity] = {}
+    claims: list[Claim] = []
     holders: set[int] = set()
     log_count = 0
     for path in config.data.directories:
@@ -54,18 +56,19 @@ def survey(config: Config) -> Surveyed:
         findings += _direct(path, config)
         try:
             data = checkpoint_files.load_own(directory, checkpoint_files.IDENTITY)
-            if data is not None:
-                identities[path] = checkpoint_files.decode_identity(data)
-            if directory.exists(TOPICS):
-                log_count += len(directory.directory(TOPICS).names())
+            logs = directory.directory(TOPICS).names() if directory.exists(TOPICS) else []
+            identity = None if data is None else checkpoint_files.decode_identity(data)
+            claims.append(Claim(path=path, identity=identity, has_logs=bool(logs)))
+            log_count += len(logs)
         except MalformedFileError as error:
             findings.append(
                 never(f"{path}/{checkpoint_files.IDENTITY} is damaged ({error}): restore it")
             )
         except OSError as error:
             findings.append(never(f"{path} cannot be read: {error.strerror}: look at the disk"))
-    findings += _whose(identities, config)
-    findings += _disks(config.data.directories, identities)
+    findings += _whose(claims, config)
+    owned = {claim.path for claim in claims if claim.identity is not None}
+    findings += _disks(config.data.directories, owned)
     findings += _level(config)
     if len(holders) > 1:
         named = ", ".join(map(str, sorted(holders)))
@@ -130,24 +133,15 @@ def _direct(path: str, config: Config) -> Iterator[Finding]:
             )
 
 
-def _whose(identities: dict[str, Identity], config: Config) -> Iterator[Finding]:
-    for path, identity in identities.items():
-        if identity.node_id != config.node.id:
-            yield never(
-                f"{path} belongs to node {identity.node_id}, node.id is {config.node.id}: correct"
-                " node.id, or give this node its own data.directories"
-            )
-        if config.cluster.id is not None and identity.cluster_id != config.cluster.id:
-            yield never(
-                f"{path} belongs to cluster {identity.cluster_id}, cluster.id is"
-                f" {config.cluster.id}: correct one of them"
-            )
-    clusters = sorted({identity.cluster_id for identity in identities.values()})
-    if len(clusters) > 1:
-        yield never(f"The data directories belong to several clusters: {', '.join(clusters)}")
+def _whose(claims: Sequence[Claim], config: Config) -> Iterator[Finding]:
+    """Compare what the directories say of themselves, as a start does."""
+    try:
+        agreed_cluster(claims, NodeId(config.node.id), config.cluster.id)
+    except ConfigError as error:
+        yield from map(never, error.problems)
 
 
-def _disks(paths: tuple[str, ...], identities: dict[str, Identity]) -> Iterator[Finding]:
+def _disks(paths: tuple[str, ...], owned: Container[str]) -> Iterator[Finding]:
     """Two directories on one file system: of one of them the mount is missing."""
     devices: dict[int, list[str]] = {}
     for path in paths:
@@ -157,10 +151,8 @@ def _disks(paths: tuple[str, ...], identities: dict[str, Identity]) -> Iterator[
         if len(together) < 2:
             continue
         named = " and ".join(together)
-        if any(path in identities for path in together) and any(
-            path not in identities for path in together
-        ):
-            lost = [path for path in together if path not in identities]
+        lost = [path for path in together if path not in owned]
+        if 0 < len(lost) < len(together):
             yield never(
                 f"{named} lie on one disk, and {', '.join(lost)} has no data of this node while"
                 " the others have: mount its disk"

@@ -117,6 +117,7 @@ class NodeReport:
             "problems": problems,
             "uptime_s": round((self._clock.now_ms() - self._started_ms) / 1000, 1),
             "started_at_ms": self._started_at_ms,
+            "time_ms": self._clock.timestamp_ms(),
             "config": {
                 "digest": digest_of(node.config),
                 "waiting_keys": list(node.waiting_keys),

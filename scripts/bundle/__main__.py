@@ -23,6 +23,9 @@ from scripts.bundle.targets import MACHINES, ROOT
 LEVEL_OF_PREDECESSOR = LEVEL_NEWEST
 """The newest feature level of the release before this one. There is none yet."""
 
+OPERATORS_FILES = ("hosts.ini", "group_vars", "host_vars", "*.secret", "*.serf")
+"""Inventory and keys of an operator, beside the plays: every user of a host can read a release."""
+
 _VERSION = re.compile(
     r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 )
@@ -53,9 +56,13 @@ def source() -> tuple[str, int]:
     return (f"{commit}-changed" if is_changed else commit), epoch_s
 
 
-def _fill(folder: Path, version: str) -> None:
+def copy_part(source: Path, target: Path) -> None:
+    """Copy units or plays, without what an operator keeps beside them."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OPERATORS_FILES))
+
+
+def _fill(folder: Path, version: str, commit: str, epoch_s: int) -> None:
     """Lay out everything in a new folder."""
-    commit, epoch_s = source()
     machine = platform.machine()
     place = folder / "wheels"
     place.mkdir(parents=True)
@@ -66,18 +73,16 @@ def _fill(folder: Path, version: str) -> None:
     (folder / "pip").mkdir()
     shutil.copy(wheels.pip_wheel(cache), folder / "pip")
     # What makes a release on a host runs before any of this is installed.
-    for part in ("__init__.py", "release"):
-        copied = folder / "installer" / "dlogctl" / part
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / "dlogctl" / part).is_dir():
-            shutil.copytree(
-                ROOT / "dlogctl" / part, copied, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        else:
-            shutil.copy(ROOT / "dlogctl" / part, copied)
+    package = folder / "installer" / "dlogctl"
+    shutil.copytree(
+        ROOT / "dlogctl" / "release",
+        package / "release",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    shutil.copy(ROOT / "dlogctl" / "__init__.py", package)
     shutil.copy(ROOT / "deploy" / "bundle" / "install", folder)
     for part in ("systemd", "ansible"):
-        shutil.copytree(ROOT / "deploy" / part, folder / part)
+        copy_part(ROOT / "deploy" / part, folder / part)
     (folder / "etc").mkdir()
     shutil.copy(ROOT / "etc" / "dlog.yaml", folder / "etc")
     (folder / "man").mkdir()
@@ -113,8 +118,9 @@ def main() -> None:
         raise SystemExit(f"bundle: made for {', '.join(MACHINES)}, not for {platform.machine()}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / name
-        _fill(folder, options.version)
-        archive.pack(folder, file, source()[1])
+        commit, epoch_s = source()
+        _fill(folder, options.version, commit, epoch_s)
+        archive.pack(folder, file, epoch_s)
     print(f"bundle={file} version={options.version} bytes={file.stat().st_size}")
 
 

@@ -93,6 +93,13 @@ class Sandbox:
         """Return the process of a node."""
         return int(nodes_of(self.directory)[node]["pid"])
 
+    def restart(self, node: int) -> None:
+        """Restart a node, or start it when it is down."""
+        code, _, err = run_in_pipes(
+            None, "sandbox", "restart", str(node), "--dir", str(self.directory)
+        )
+        assert code == 0, err
+
     @property
     def controller(self) -> int:
         """The present controller."""

@@ -3,13 +3,10 @@
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 from dlog.version import VERSION
-from tests.daemon.commands import CTL
-from tests.daemon.process import environment
-from tests.daemon.sandboxes import WAIT_S, Sandbox
+from tests.daemon.sandboxes import Sandbox
 from tests.daemon.sandboxes import sandbox as sandbox
 
 
@@ -185,12 +182,7 @@ def test_a_dead_node_is_told_of_everywhere(sandbox: Sandbox) -> None:
     sandbox.ok(f"node drain {victim} --no-wait")
     assert sandbox.json(f"node describe {victim}")["drain"] == "leaders"
     sandbox.ok(f"node undrain {victim}")
-    subprocess.run(
-        [*CTL, "sandbox", "restart", str(victim), "--dir", str(sandbox.directory)],
-        check=True,
-        timeout=WAIT_S,
-        env=environment({}),
-    )
+    sandbox.restart(victim)
     back = sandbox.json(f"node post-restart {victim} --since {epoch}")
     assert (back["is_back"], back["reasons"]) == (True, [])
     assert sandbox.epoch(victim, others[0]) > epoch

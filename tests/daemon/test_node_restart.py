@@ -44,15 +44,6 @@ def begin(sandbox: Sandbox, folder: Path, *options: str) -> tuple[subprocess.Pop
     return process, said
 
 
-def restart_node(sandbox: Sandbox) -> None:
-    subprocess.run(
-        [*CTL, "sandbox", "restart", str(NODE), "--dir", str(sandbox.directory)],
-        check=True,
-        timeout=WAIT_S,
-        env=environment({}),
-    )
-
-
 def test_it_tells_when_to_restart_and_waits_until_it_is_done(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -61,7 +52,7 @@ def test_it_tells_when_to_restart_and_waits_until_it_is_done(
     wait_until(lambda: PROMPT in said.read_text())
     # What could move has moved; one copy stays, and does not stand in the way.
     assert {row["leader"] for row in sandbox.json("partition list a")} <= {1, 3}
-    restart_node(sandbox)
+    sandbox.restart(NODE)
     assert process.wait(WAIT_S) == 0, said.read_text()
     assert sandbox.epoch(NODE, 1) > before
     assert f"node {NODE} is drained no longer" in said.read_text()

@@ -59,7 +59,7 @@ def test_a_port_of_somebody_else_is_for_later(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ("node.id: 2\n", "belongs to node 1, node.id is 2"),
+        ("node.id: 2\n", "belongs to node 1, this is node 2"),
         ("listeners: []\n", "listeners"),
         ("flush.polcy: always\n", "flush.policy"),
     ],

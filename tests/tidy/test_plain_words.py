@@ -28,6 +28,8 @@ PAGES += (
 PAGES += tuple(f"docs/operating/{name}.md" for name in ("daemon", "cluster", "recovery"))
 PAGES += tuple(f"docs/operating/{name}.md" for name in ("configuration", "topic-configs"))
 PAGES += tuple(f"docs/operating/{name}.md" for name in ("errors", "metrics", "protocol", "dlogctl"))
+PAGES += tuple(f"docs/operating/{name}.md" for name in ("install", "upgrade", "add-remove"))
+PAGES += ("deploy/ansible/README.md",)
 OLD_WORDS = re.compile(
     r"\b(anew|in vain|somebody|nobody|whoever|no further than|so long as|tells of|told of)\b", re.I
 )

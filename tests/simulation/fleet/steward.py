@@ -1,7 +1,7 @@
 """An operator who adds a node to a running cluster, and takes one out of it for good.
 
-As docs/operating/cluster.md says: the voter goes first, then all replicas, then the process, then
-the node is forgotten. What comes back under its id is a node without disks that anybody knows
+As docs/operating/add-remove.md says: the voter goes first, then all replicas, then the process,
+then the node is forgotten. What comes back under its id is a node without disks that anybody knows
 (`renew`), or one that still has the old ones (`return`). The node is the last one; it never is one
 of the first voters. What is not done when the run's time is over is given up.
 """

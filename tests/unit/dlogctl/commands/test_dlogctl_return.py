@@ -68,3 +68,25 @@ def test_a_restart_that_nobody_could_notice_is_refused(ctl: Ctl, world: World) -
     assert "no node tells the epoch of node 2" in refused.err
     assert f"systemctl restart {UNIT}" in refused.err
     assert json.loads(ctl("node describe 2 -o json").out)["drain"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--here --ssh admin@h2", "--here and --ssh exclude each other"),
+        ("--release 2.0", "--release and --config need --here"),
+        ("--config /etc/dlog/dlog.yaml.next", "--release and --config need --here"),
+    ],
+)
+def test_ways_of_a_restart_that_exclude_each_other(ctl: Ctl, options: str, words: str) -> None:
+    refused = ctl(f"node restart 2 {options}")
+    assert refused.code == 64 and words in refused.err
+
+
+def test_a_restart_here_looks_for_its_release_before_it_drains(ctl: Ctl, world: World) -> None:
+    refused = ctl("node restart 2 --here --release 0.0.1")
+    assert refused.code == 10
+    assert (
+        "node 2 was not stopped: there is no release 0.0.1 on this host, only: none" in refused.err
+    )
+    assert world.node.image.nodes[2].drain == 0

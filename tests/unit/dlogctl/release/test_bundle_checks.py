@@ -1,11 +1,13 @@
 """What a host refuses before it changes anything: one sentence, with the cure."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dlogctl.release import bundle
+from dlogctl.__main__ import main
+from dlogctl.release import bundle, directory, installer
 from dlogctl.release.bundle import RefusedError, check, read_manifest
 from tests.fakes.bundles import bundle_of, seal
 
@@ -81,3 +83,36 @@ def test_a_bundle_for_others_is_refused(
 def test_the_manifest_of_a_folder_without_one(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"MANIFEST.json is missing or damaged .*copy it again"):
         read_manifest(tmp_path)
+
+
+def test_a_release_that_skips_one_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one that runs knows level 3; the bundle follows a release that knows level 4."""
+    root = tmp_path / "opt"
+    present = directory.path_of("1.0", root)
+    bundle_of(present, "1.0")
+    directory.switch("1.0", root)
+    levels = {"feature_levels": {"oldest": 1, "newest": 5}}
+    place = ["check", "--root", str(root)]
+    far = bundle_of(tmp_path / "far", "3.0", **levels, predecessor_newest_level=4)
+    assert installer.main(place, far) == 1
+    said = capsys.readouterr().err
+    assert "Release 3.0 follows one that knows feature level 4, and 1.0, which runs here," in said
+    near = bundle_of(tmp_path / "near", "2.0", **levels, predecessor_newest_level=3)
+    assert installer.main(place, near) == 0
+
+
+def test_deleting_old_releases_is_rehearsed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for version in ("1.0", "2.0", "3.0"):
+        bundle_of(directory.path_of(version, tmp_path), version)
+    directory.switch("3.0", tmp_path)
+    place = ["release", "clean", "--root", str(tmp_path), "--keep", "1", "-o", "json"]
+    assert main([*place, "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"deleted": ["1.0", "2.0"]}
+    assert directory.versions(tmp_path) == ["1.0", "2.0", "3.0"]
+    assert main(place) == 0
+    assert directory.versions(tmp_path) == ["3.0"]
+    assert main(place) == 0

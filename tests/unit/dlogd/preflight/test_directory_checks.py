@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
+from uuid import uuid4
 
 import pytest
 
@@ -33,7 +33,7 @@ Told = list[tuple[Weight, str]]
 def belongs(path: Path, node_id: int = 1, cluster_id: str = "c1") -> Path:
     """Make a data directory of a node."""
     path.mkdir()
-    made = Identity(cluster_id=cluster_id, node_id=NodeId(node_id), directory_id=UUID(int=7))
+    made = Identity(cluster_id=cluster_id, node_id=NodeId(node_id), directory_id=uuid4())
     data = checkpoint_files.encode_identity(made)
     checkpoint_files.replace_file(PosixDirectory(str(path)), checkpoint_files.IDENTITY, data)
     return path
@@ -92,8 +92,8 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"node__id": 2}, "belongs to node 1, node.id is 2"),
-        ({"cluster__id": "c2"}, "belongs to cluster c1, cluster.id is c2"),
+        ({"node__id": 2}, "belongs to node 1, this is node 2"),
+        ({"cluster__id": "c2"}, "belongs to cluster c1, cluster.id says c2"),
     ],
 )
 def test_one_of_another_node_or_cluster_is_told(
@@ -105,7 +105,16 @@ def test_one_of_another_node_or_cluster_is_told(
 
 def test_directories_of_two_clusters_are_told(tmp_path: Path) -> None:
     paths = [belongs(tmp_path / "1"), belongs(tmp_path / "2", cluster_id="c2")]
-    assert (Weight.NEVER, "The data directories belong to several clusters: c1, c2") in told(paths)
+    words = f"{paths[1]} belongs to cluster c2, {paths[0]} says c1"
+    assert any(weight is Weight.NEVER and words in text for weight, text in told(paths))
+
+
+def test_logs_without_an_identity_are_told(tmp_path: Path) -> None:
+    (tmp_path / "topics" / "t-0.id").mkdir(parents=True)
+    assert any(
+        weight is Weight.NEVER and "holds logs but no identity file" in text
+        for weight, text in told([tmp_path])
+    )
 
 
 def test_a_damaged_identity_is_told(tmp_path: Path) -> None:
