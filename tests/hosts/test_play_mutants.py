@@ -145,16 +145,17 @@ SCENARIOS: tuple[Scenario, ...] = (
 ROLLING = "one_after_the_other.yml"
 SERIAL = "  hosts: dlog_due\n  gather_facts: false\n  serial: 1\n"
 BACKWARDS = 'order_due | reverse | list }}"\n'
+LOCK = "Nobody else works on the cluster"
 MUTANTS: tuple[tuple[Scenario, Mutant], ...] = (
     (no_ssh, Mutant("look_at_hosts.yml", task="Hosts answer")),
     (node_down, Mutant(ROLLING, task="The cluster can take it")),
     (moving, Mutant("tasks/steady.yml", task="Nothing moves")),
-    (locked, Mutant("tasks/lock.yml", task="Nobody else works on the cluster")),
+    (locked, Mutant("tasks/held.yml", task=LOCK, second=Mutant("tasks/lock.yml", task=LOCK))),
     (restarted, Mutant(ROLLING, line=SERIAL, instead=SERIAL.replace("1\n", "100%\n"))),
     (restarted, Mutant("tasks/order.yml", line="order_due }}\"\n", instead=BACKWARDS)),
     (broken_unit, Mutant("tasks/one_node.yml", task="The lock ends")),
     (killed, Mutant(ROLLING, task="What an earlier play has left")),
-    (killed, Mutant(ROLLING, task="No earlier play is still at work on a host")),
+    (killed, Mutant("tasks/left_behind.yml", task="No earlier play is still at work on a host")),
     (wrong_configuration, Mutant("roles/dlogd/tasks/stage.yml", task="A start with it would work")),
     (damaged, Mutant("roles/release/tasks/unpacked.yml", task="The bundle is taken")),
 )  # fmt: skip

@@ -16,6 +16,8 @@ class Mutant:
     task: str = ""
     line: str = ""
     instead: str = ""
+    second: "Mutant | None" = None
+    """The same gate at its second place."""
 
 
 def without_task(text: str, name: str) -> str:
@@ -39,14 +41,18 @@ def _is_inside(line: str, depth: int) -> bool:
 
 def make(mutant: Mutant, folder: Path) -> Path:
     """Copy the playbooks and all that they use, remove one gate, and return the copy."""
-    copy = folder / "ansible"
     shutil.copytree(PLAYBOOKS.parent, folder, dirs_exist_ok=True)
-    path = copy / mutant.file
-    text = path.read_text()
-    if mutant.task:
-        text = without_task(text, mutant.task)
-    else:
-        assert text.count(mutant.line) == 1, f"{mutant.line!r} is not there once"
-        text = text.replace(mutant.line, mutant.instead)
-    path.write_text(text)
+    copy = folder / PLAYBOOKS.name
+    place: Mutant | None = mutant
+    while place is not None:
+        path = copy / place.file
+        path.write_text(_changed(path.read_text(), place))
+        place = place.second
     return copy
+
+
+def _changed(text: str, mutant: Mutant) -> str:
+    if mutant.task:
+        return without_task(text, mutant.task)
+    assert text.count(mutant.line) == 1, f"{mutant.line!r} is not there once"
+    return text.replace(mutant.line, mutant.instead)
