@@ -82,8 +82,9 @@ class Played:
 
 
 def _order(output: str) -> list[str]:
-    found = re.search(r"In this order: ([^\n]*)", output)
-    return [] if found is None else re.findall(r"\w+", found[1])
+    """Return the hosts of the nodes that a play wants to restart; host hN has node N."""
+    said = output.partition("TASK [Say who is due]")[2].partition("\n\n")[0]
+    return [f"h{node}" for node in re.findall(r"\bnode (\d+):", said)]
 
 
 class Playing:
