@@ -4,7 +4,9 @@ The short form; `make appliance` has the rest.
 """
 
 from tests.hosts.appliance.cluster import NEW, OLD, Cluster
+from tests.hosts.appliance.forms import short_form
 
+pytestmark = short_form
 STALL_S_MAX = 10.0  # a machine with other work; `make appliance` has the figures
 LITTLE = "systemctl cat dlogd.service; id dlog; ls /opt/dlog /etc/dlog /var/lib/dlog"
 

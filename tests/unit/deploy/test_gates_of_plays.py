@@ -1,4 +1,4 @@
-"""The gates that `tests/hosts/test_play_mutants.py` removes are still in the plays."""
+"""The gates that `tests/hosts/appliance/gates.py` removes are still in the plays."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tests.hosts.appliance import mutants
+from tests.hosts.appliance.gates import MUTANTS
 from tests.hosts.appliance.mutants import Mutant
 from tests.hosts.appliance.plays import PLAYBOOKS
-from tests.hosts.test_play_mutants import MUTANTS
 
 
 @pytest.mark.parametrize("mutant", [mutant for _, mutant in MUTANTS], ids=repr)
