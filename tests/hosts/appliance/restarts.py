@@ -67,6 +67,8 @@ def breaches(restarts: Sequence[Restart], samples: Sequence[Sample], since_ns: i
     """Return what a rolling operation has done since then that it must not do."""
     nodes = {each.node for each in restarts}
     done = sorted((r for r in restarts if r.stopping_ns > since_ns), key=lambda r: r.stopping_ns)
+    if not done:
+        return ["nobody was restarted"]
     found = [text for each in done for text in _stopped_too_early(each, nodes, samples)]
     for earlier, later in itertools.pairwise(done):
         if later.stopping_ns < earlier.ready_ns:
