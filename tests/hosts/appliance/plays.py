@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ PLAYBOOKS = ROOT / "deploy" / "ansible"
 CLUSTER = "appliance"
 PLAY_S = 600.0
 END_S = 60.0
+PRESS_AGAIN_S = 3.0
 TAIL_LETTERS = 1200
 _RECAP = re.compile(
     r"^(?P<host>\S+) +: ok=(?P<ok>\d+) +changed=(?P<changed>\d+) +unreachable=(?P<unreachable>\d+)"
@@ -132,8 +134,14 @@ class Playing:
                 self._news.wait(left_s)
 
     def interrupt(self) -> None:
-        """Press Ctrl-C: the whole foreground group of the terminal gets the signal."""
-        os.killpg(self._process.pid, signal.SIGINT)
+        """Press Ctrl-C: the whole foreground group of the terminal gets the signal.
+
+        Python loses a KeyboardInterrupt that comes while it forks; an operator presses again.
+        """
+        while self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(PRESS_AGAIN_S)
 
     def kill(self) -> None:
         """Kill the process and its workers, as a loss of the operator's machine does."""
