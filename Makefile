@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bundle lock bench suites sim soak mutants chaos failovers crash fuzz attack man clean
+.PHONY: install demo test check bundle lock bench suites sim soak mutants chaos failovers crash fuzz attack appliance man clean
 
 install:
 	@scripts/install
@@ -65,6 +65,12 @@ fuzz: install
 attack: export DLOG_ATTACKS ?= long
 attack: install
 	@scripts/run-tests -n0 --timeout 1000 tests/attacks $(if $(ONLY),-k "$(ONLY)")
+
+# The plays on real hosts in their long form, an hour, with the figures of each: make appliance ONLY=rolling.
+appliance: export DLOG_APPLIANCE ?= long
+appliance: export DLOG_APPLIANCE_RESULTS ?= $(CURDIR)/.cache/appliance.txt
+appliance: install
+	@scripts/run-tests -n0 -s --timeout 1500 tests/hosts $(if $(ONLY),-k "$(ONLY)")
 
 # The manual page of dlogctl, from its parser.
 man: install

@@ -35,6 +35,7 @@ class Picture(NamedTuple):
     nodes: tuple[int, ...]  # that are up
     leaders: tuple[int, ...]  # of all partitions, -1 for those without one
     isrs: tuple[tuple[int, ...], ...]  # of all partitions
+    replicas: tuple[tuple[int, ...], ...]  # of all partitions
     addresses: dict[int, str]  # of the nodes
 
 
@@ -85,23 +86,24 @@ def picture(connection: socket.socket, topics: Sequence[str] | None = ()) -> Pic
         reader.skip_text()
     reader.skip_text()
     reader.i32()
-    partitions: list[tuple[int, int, tuple[int, ...]]] = []
+    partitions: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = []
     for _ in range(reader.i32()):
         reader.i16()
         reader.skip_text()
         reader.skip(1)
         partitions += sorted(_partition(reader) for _ in range(reader.i32()))
-    leaders = tuple(leader for _, leader, _ in partitions)
-    isrs = tuple(isr for _, _, isr in partitions)
-    return Picture(tuple(sorted(addresses)), leaders, isrs, addresses)
+    leaders = tuple(leader for _, leader, _, _ in partitions)
+    isrs = tuple(isr for _, _, isr, _ in partitions)
+    replicas = tuple(every for _, _, _, every in partitions)
+    return Picture(tuple(sorted(addresses)), leaders, isrs, replicas, addresses)
 
 
-def _partition(reader: _Reader) -> tuple[int, int, tuple[int, ...]]:
-    """Read one partition: number, leader, ISR."""
+def _partition(reader: _Reader) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+    """Read one partition: number, leader, ISR, replicas."""
     reader.i16()
     number, leader = reader.i32(), reader.i32()
-    reader.skip(4 * reader.i32())
-    return number, leader, tuple(reader.i32() for _ in range(reader.i32()))
+    replicas = tuple(reader.i32() for _ in range(reader.i32()))
+    return number, leader, tuple(reader.i32() for _ in range(reader.i32())), replicas
 
 
 def leaders_of(address: str, topic: str) -> list[str]:

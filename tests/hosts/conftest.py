@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosts.appliance.bundles import Bundles
+from tests.hosts.appliance.cluster import Cluster
 from tests.hosts.rig.rig import Rig
 from tests.hosts.rig.why_not import why_not
 
@@ -38,3 +40,30 @@ def fresh_rig(rig: Rig) -> Rig:
         rig.renew()
     rig.is_untouched = False
     return rig
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+    """Give bundles of this tree."""
+    return Bundles(tmp_path_factory.mktemp("bundles"))
+
+
+@pytest.fixture(scope="session")
+def operator(rig: Rig, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """Give the operator's side."""
+    return Cluster(rig, bundles, tmp_path_factory.mktemp("operator"))
+
+
+@pytest.fixture(scope="module")
+def bare(fresh_rig: Rig, operator: Cluster) -> Cluster:
+    """Give hosts that have nothing of dlog when a module begins."""
+    assert operator.rig is fresh_rig
+    operator.plays.write_inventory()
+    return operator
+
+
+@pytest.fixture
+def cluster(operator: Cluster) -> Cluster:
+    """Give a healthy cluster of the oldest version: that of the test before, unless it is not."""
+    operator.make_healthy()
+    return operator

@@ -1,0 +1,154 @@
+"""Scenarios that find what a gate of the plays prevents, and the plays that lack one gate each."""
+
+import json
+from collections.abc import Callable
+
+from tests.hosts.appliance.cluster import NEW, Cluster
+from tests.hosts.appliance.mutants import Mutant
+from tests.hosts.appliance.plays import Played, Plays
+
+PATIENCE = ("-e", "dlog_patience=5")
+DRAIN = "Drain, stop, change, start, wait, undrain"
+
+
+def _refusal(cluster: Cluster, played: Played, starts: list[int], *reasons: str) -> list[str]:
+    """Return what is wrong with a play that has to be refused for these reasons."""
+    found = [] if played.code else ["the play was not refused"]
+    found += [f"it does not say: {each}" for each in reasons if each not in played.words]
+    return found + ([] if cluster.starts() == starts else ["nodes were restarted"])
+
+
+def no_ssh(cluster: Cluster, plays: Plays) -> list[str]:
+    """Run a play while one host cannot be reached."""
+    starts = cluster.starts()
+    cluster.hosts[1].mask_ssh()
+    try:
+        played = plays.play("rolling_restart", "--limit", "h1", *PATIENCE)
+    finally:
+        cluster.hosts[1].unmask_ssh()
+    return _refusal(cluster, played, starts, "h2 cannot be reached")
+
+
+def node_down(cluster: Cluster, plays: Plays) -> list[str]:
+    """Run a play while one node is down."""
+    starts = cluster.starts()
+    cluster.hosts[1].enter("systemctl stop dlogd")
+    try:
+        played = plays.play("rolling_restart", *PATIENCE)
+        return _refusal(cluster, played, starts, "The cluster is not healthy")
+    finally:
+        cluster.hosts[1].enter("systemctl start dlogd")
+
+
+def moving(cluster: Cluster, plays: Plays) -> list[str]:
+    """Run a play while a replica is moved."""
+    starts = cluster.starts()
+    with cluster.moving():
+        played = plays.play("rolling_restart", *PATIENCE)
+        return _refusal(cluster, played, starts, "Replicas are being moved")
+
+
+def locked(cluster: Cluster, plays: Plays) -> list[str]:
+    """Run a play while an operator has the lock."""
+    starts = cluster.starts()
+    first = cluster.hosts[0]
+    token = json.loads(first.ssh("dlogctl maintenance hold --owner ann -o json").stdout)["token"]
+    try:
+        played = plays.play("rolling_restart", *PATIENCE)
+        found = _refusal(cluster, played, starts, "ann", "No node was touched")
+    finally:
+        first.ssh("dlogctl maintenance release --force")
+    return found if token else ["there is no lock"]
+
+
+def restarted(cluster: Cluster, plays: Plays) -> list[str]:
+    """Restart all nodes while clients write."""
+    starts = cluster.starts()
+    with cluster.outside("of a mutant", measured=3) as outside:
+        played = plays.play("rolling_restart", "-e", "dlog_patience=60")
+    report = outside.checked
+    found = [*report.breaches, *report.records["first_breaches"]]
+    found += [f"clients saw {report.records['errors']}"] if report.records["failed"] else []
+    found += [] if played.code == 0 else ["the play failed"]
+    again = cluster.starts() == [count + 1 for count in starts]
+    return found + ([] if again else ["not every node was restarted once"])
+
+
+def broken_unit(cluster: Cluster, plays: Plays) -> list[str]:
+    """Run a play where no start works; what it leaves is looked at."""
+    with cluster.broken_units():
+        played = plays.play("rolling_restart", "-e", "dlog_patience=20")
+        held = cluster.lock()
+    found = [] if played.code else ["the play does not fail"]
+    found += [f"the lock is left: {held}"] if held else []
+    if held:
+        cluster.hosts[0].ssh("dlogctl maintenance release --force")
+    return found
+
+
+def killed(cluster: Cluster, plays: Plays) -> list[str]:
+    """Kill a play while a node is restarted, and run it again at once."""
+    before, starts = cluster.time(), cluster.starts()
+    playing = plays.start("rolling_restart", may_warn=True)
+    playing.await_task(DRAIN)
+    playing.kill()
+    playing.end()
+    played = plays.play("rolling_restart", "-e", f"dlog_restart_before={before}")
+    found = [] if played.code == 0 else ["it cannot be run again"]
+    if cluster.lock():
+        found.append("the lock is left")
+        cluster.hosts[0].ssh("dlogctl maintenance release --force")
+    once = cluster.starts() == [count + 1 for count in starts]
+    return found + ([] if once else ["a node was not restarted once"])
+
+
+def wrong_configuration(cluster: Cluster, plays: Plays) -> list[str]:
+    """Give all nodes a configuration that no release takes."""
+    before, starts = cluster.fingerprints(), cluster.starts()
+    variables = json.dumps({"dlog_config": {"no.such.key": 1}})
+    (version,) = set(cluster.current().values())
+    played = plays.play("site", "-e", cluster.bundle(version), "-e", variables)
+    found = _refusal(cluster, played, starts, "no.such.key")
+    return found + ([] if cluster.fingerprints() == before else ["files were changed"])
+
+
+def damaged(cluster: Cluster, plays: Plays) -> list[str]:
+    """Upgrade to a damaged bundle."""
+    before, starts = cluster.fingerprints(), cluster.starts()
+    bundle = cluster.bundles.damaged(NEW)
+    played = plays.play("upgrade", "-e", f"dlog_bundle={bundle}")
+    found = _refusal(cluster, played, starts, "The bundle is damaged", "No host was changed")
+    return found + ([] if cluster.fingerprints() == before else ["files were changed"])
+
+
+Scenario = Callable[[Cluster, Plays], list[str]]
+SCENARIOS: tuple[Scenario, ...] = (
+    no_ssh,
+    node_down,
+    moving,
+    locked,
+    restarted,
+    broken_unit,
+    killed,
+    wrong_configuration,
+    damaged,
+)
+ROLLING = "one_after_the_other.yml"
+SERIAL = "  hosts: dlog_due\n  gather_facts: false\n  serial: 1\n"
+BACKWARDS = 'order_due | reverse | list }}"\n'
+LOCK = "Nobody else works on the cluster"
+MUTANTS: tuple[tuple[Scenario, Mutant], ...] = (
+    (no_ssh, Mutant("look_at_hosts.yml", task="Hosts answer")),
+    (node_down, Mutant(ROLLING, task="The cluster can take it")),
+    (moving, Mutant("tasks/steady.yml", task="Nothing moves")),
+    (locked, Mutant("tasks/held.yml", task=LOCK, second=Mutant("tasks/lock.yml", task=LOCK))),
+    (restarted, Mutant(ROLLING, line=SERIAL, instead=SERIAL.replace("1\n", "100%\n"))),
+    (restarted, Mutant("tasks/order.yml", line="order_due }}\"\n", instead=BACKWARDS)),
+    (broken_unit, Mutant("tasks/one_node.yml", task="The lock ends")),
+    (killed, Mutant(ROLLING, task="What an earlier play has left")),
+    (killed, Mutant("tasks/left_behind.yml", task="No earlier play is still at work on a host")),
+    (wrong_configuration, Mutant("roles/dlogd/tasks/stage.yml", task="A start with it would work")),
+    (damaged, Mutant("roles/release/tasks/unpacked.yml", task="The bundle is taken")),
+)  # fmt: skip
+"""`dlogctl node restart` repeats `pre-restart`, `post-restart` and the preflight: a play that lacks
+only these tasks does no harm."""
