@@ -23,6 +23,7 @@ FOLDERS = (
     "crash",
     "daemon",
     "fuzz",
+    "hosts",
     "spark",
     "suites",
     "unit",
