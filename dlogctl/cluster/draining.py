@@ -1,7 +1,6 @@
 """Drain of a node as it goes: what is left, what of it can move, and the wait for it."""
 
 import asyncio
-import time
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from dlog.client.blocking import BlockingClient
 from dlogctl.cluster.cluster_view import Cluster, is_healthy, look
 from dlogctl.output.documents import format_count
 from dlogctl.output.escaping import say
+from dlogctl.output.watch import Waiting
 
 LOOK_AGAIN_S = 0.2
 
@@ -92,15 +92,15 @@ async def wait_drained(
 ) -> Remainder:
     """Return when nothing is left that can move, or nothing has moved for long; tell progress."""
     what = "leader" if drain is Drain.LEADERS else "replica"
-    told = -1
-    moved_at = time.monotonic()
+    told, waiting = -1, Waiting(patience_s)
     while True:
         left = left_on(await look(client), node_id, drain, homeless)
         if not left.movable:
             return left
         if len(left.movable) != told:
-            told, moved_at = len(left.movable), time.monotonic()
+            told = len(left.movable)
+            waiting.move()
             say(f"node {node_id}: {format_count(told, what)} to move", err=True)
-        elif time.monotonic() - moved_at > patience_s:
+        elif waiting.is_over:
             return left
         await asyncio.sleep(LOOK_AGAIN_S)
