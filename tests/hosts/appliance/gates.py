@@ -2,12 +2,18 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 from tests.hosts.appliance.cluster import NEW, Cluster
 from tests.hosts.appliance.mutants import Mutant
 from tests.hosts.appliance.plays import Played, Plays
+from tests.hosts.rig.commands import await_that
 
 PATIENCE = ("-e", "dlog_patience=5")
+RESTART = "dlogd-restart.service"
+AT_WORK = f"systemctl is-active --quiet {RESTART}"
+AT_WORK_S = 60.0
+WAITS = "Wait until no host restarts its node"
 DRAIN = "Drain, stop, change, start, wait, undrain"
 
 
@@ -87,14 +93,24 @@ def broken_unit(cluster: Cluster, plays: Plays) -> list[str]:
 
 
 def killed(cluster: Cluster, plays: Plays) -> list[str]:
-    """Kill a play while a node is restarted, and run it again at once."""
+    """Kill a play while a node is restarted, and run it again while its host is still at work."""
     before, starts = cluster.time(), cluster.starts()
     playing = plays.start("rolling_restart", may_warn=True)
     playing.await_task(DRAIN)
-    playing.kill()
-    playing.end()
-    played = plays.play("rolling_restart", "-e", f"dlog_restart_before={before}")
-    found = [] if played.code == 0 else ["it cannot be run again"]
+    host = cluster.hosts[int(playing.order[0].removeprefix("h")) - 1]
+    assert await_that(lambda: host.enter(AT_WORK, check=False).returncode == 0, AT_WORK_S)
+    host.enter(f"systemctl kill --signal=STOP {RESTART}")
+    try:
+        playing.kill()
+        playing.end()
+        again = ("-e", f"dlog_restart_before={before}", "-e", "dlog_patience=30")
+        playing = plays.start("rolling_restart", *again)
+        # A play that does not wait comes to its end.
+        with suppress(AssertionError):
+            playing.await_task(WAITS)
+    finally:
+        host.enter(f"systemctl kill --signal=CONT {RESTART}", check=False)
+    found = [] if playing.end().code == 0 else ["it cannot be run again"]
     if cluster.lock():
         found.append("the lock is left")
         cluster.hosts[0].ssh("dlogctl maintenance release --force")
