@@ -15,7 +15,7 @@ BOOT_S = 90.0
 DRAIN = "Drain, stop, change, start, wait, undrain"
 STEPS = (
     ("Hosts answer", 1),
-    ("The next configuration", 1),
+    ("The configuration that will be used", 1),
     ("Take the lock", 1),
     ("In which order", 1),
     ("Wait until it may be restarted", 1),

@@ -10,6 +10,8 @@ from tests.hosts.appliance.plays import Played, Plays
 from tests.hosts.rig.commands import await_that
 
 PATIENCE = ("-e", "dlog_patience=5")
+FOREIGN = "192.0.2.1"
+"""An address of no host (RFC 5737)."""
 RESTART = "dlogd-restart.service"
 AT_WORK = f"systemctl is-active --quiet {RESTART}"
 AT_WORK_S = 60.0
@@ -119,12 +121,12 @@ def killed(cluster: Cluster, plays: Plays) -> list[str]:
 
 
 def wrong_configuration(cluster: Cluster, plays: Plays) -> list[str]:
-    """Give all nodes a configuration that no release takes."""
+    """Give all nodes a configuration that can be read, and with which none would start."""
     before, starts = cluster.fingerprints(), cluster.starts()
-    variables = json.dumps({"dlog_config": {"no.such.key": 1}})
+    variables = json.dumps({"dlog_config": {"http.address": f"{FOREIGN}:9644"}})
     (version,) = set(cluster.current().values())
     played = plays.play("site", "-e", cluster.bundle(version), "-e", variables)
-    found = _refusal(cluster, played, starts, "no.such.key")
+    found = _refusal(cluster, played, starts, FOREIGN)
     return found + ([] if cluster.fingerprints() == before else ["files were changed"])
 
 
