@@ -62,7 +62,7 @@ GIVEN = (
     Given("dlog_rollback", "rolling_restart, upgrade", "bool", "`true`",
           "Whether a host returns to its former release and configuration if its node does not come"
           " back."),
-    Given("dlog_accept_empty", "site", "str", '`""`', ""),
+    Given("dlog_accept_empty", "site, add_node", "str", '`""`', ""),
     Given("dlog_rebalance", "add_node", "bool", "`false`",
           "Whether replicas and leaders move to the new nodes."),
     Given("dlog_throttle", "add_node", "str", "no limit",

@@ -1,6 +1,7 @@
 """`dlogctl partition elect` and `reassign`."""
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,11 +29,12 @@ from dlogctl.cluster.moves import (
     sizes_of,
     throttled_replicas,
 )
-from dlogctl.cluster.partition_names import Partition, name_of, named, one, parse_nodes
+from dlogctl.cluster.partition_names import Partition, name_of, named, one, parse_nodes, some
 from dlogctl.groups import ExampleCommand
 from dlogctl.interrupts import Interrupts
 from dlogctl.output.documents import Column, Output, format_bytes, format_count
 from dlogctl.output.escaping import confirm, say
+from dlogctl.output.watch import Waiting
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.shell.completion import complete_topics
@@ -159,18 +161,34 @@ def _read_plan(view: ClusterView, file: Path) -> list[tuple[Partition, Sequence[
         ) from None
 
 
-def wait_moved(client: BlockingClient, targets: Mapping[Partition, Sequence[int]]) -> Outcomes:
+def wait_moved(
+    client: BlockingClient,
+    targets: Mapping[Partition, Sequence[int]],
+    patience_s: float = math.inf,
+) -> Outcomes:
     """Return what became of each partition when none moves any more; tell progress.
 
-    Raise for what is gone.
+    Raise for what is gone, and when nothing has moved for `patience_s`.
     """
     told: tuple[int, int] | None = None
+    least: tuple[float, float] = (math.inf, math.inf)
+    waiting = Waiting(patience_s)
     while left := client.run(lambda: client.admin.list_reassignments(targets)):
         now = len(left), _left_bytes(client, left)
         if now != told:
             told = now
             count = f"{format_count(now[0], 'partition')} of {len(targets)} still to move"
             say(f"{count}, {format_bytes(now[1])} to fetch", err=True)
+        # Where records are written meanwhile, more may be left than before.
+        if now < least:
+            least = now
+            waiting.move()
+        elif waiting.is_over:
+            names = some([f"{each.topic}-{each.partition}" for each in left])
+            raise click.ClickException(
+                f"nothing has moved for {patience_s:g} s, {len(left)} left: {names}; the moves"
+                " continue, see: dlogctl partition reassignments"
+            )
         time.sleep(LOOK_AGAIN_S)
     there = client.run(client.admin.describe_topics).topics
     gone = {topic: None for topic, _ in targets if topic not in there}

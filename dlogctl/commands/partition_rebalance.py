@@ -1,5 +1,6 @@
 """`dlogctl partition rebalance`: replicas and leaders evened out over nodes, by few moves."""
 
+import math
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output, format_count
 from dlogctl.output.escaping import say
 from dlogctl.session import connected
-from dlogctl.settings import common_options, settings_of
+from dlogctl.settings import common_options, settings_of, take_seconds
 from dlogctl.shell.completion import complete_nodes
 
 COLUMNS = (
@@ -113,6 +114,8 @@ def _show(
 @click.option("--wait", is_flag=True, help="Wait until the new replicas are in sync.")
 @click.option("--throttle", "rate", metavar="BYTES", callback=take_rate,
               help="With --wait: so much per second, such as 20MiB.")  # fmt: skip
+@click.option("--patience", callback=take_seconds, metavar="TIME",
+              help="With --wait: give up when nothing has moved for so long.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the moves, begin none.")
 @common_options
 @click.pass_context
@@ -121,6 +124,7 @@ def rebalance(
     only_to: tuple[int, ...],
     wait: bool,
     rate: int | None,
+    patience: float | None,
     dry_run: bool,
 ) -> int:
     """Even out replicas and preferred leaders over the nodes, by the least moves.
@@ -130,6 +134,8 @@ def rebalance(
     """
     if rate is not None and not wait:
         raise click.UsageError("--throttle needs --wait, which removes it in the end", context)
+    if patience is not None and not wait:
+        raise click.UsageError("--patience needs --wait", context)
     settings = settings_of(context)
     output = Output(settings)
     with connected(settings) as client:
@@ -147,7 +153,7 @@ def rebalance(
             outcomes = client.run(lambda: client.admin.alter_reassignments(plan))
             if wait:
                 begun = {key: plan[key] for key, error in outcomes.items() if error is None}
-                outcomes |= wait_moved(client, begun)
+                outcomes |= wait_moved(client, begun, math.inf if patience is None else patience)
     code = tell(settings, outcomes, "moved" if wait else "begun to move")
     settings.suggest("dlogctl partition elect")
     return code

@@ -16,6 +16,7 @@ from tests.hosts.appliance.plays import Plays
 from tests.hosts.rig.host import Host
 from tests.hosts.rig.rig import Rig
 
+HOSTS = 3
 OLD, NEW, NEWEST = "0.1.0", "0.1.1", "0.1.2"
 RESULTS = "DLOG_APPLIANCE_RESULTS"
 HEALTHY_S = 60
@@ -53,21 +54,33 @@ class Cluster:
         """Return the argument of a play that names a bundle."""
         return f"dlog_bundle={self.bundles.path(version)}"
 
-    def make_healthy(self) -> None:
-        """Make a cluster of OLD, unless one is there and no test has harmed it."""
+    def make_healthy(self, size: int = HOSTS, *, may_have_spare: bool = False) -> None:
+        """Make a cluster of OLD on the first hosts, unless one is there and no test has harmed it.
+
+        A spare host has no node, or had one that was removed.
+        """
         self.plays.write_inventory()
-        if self._made_on is self.rig.hosts and self.is_healthy() and self._is_old():
+        has_size = len(self.hosts) == size or (may_have_spare and len(self.hosts) > size)
+        if self._made_on is self.rig.hosts and has_size and self._is_whole(size):
             return
         if not self.rig.is_untouched:
             self.rig.renew()
         self.rig.is_untouched = False
+        while len(self.hosts) < size:
+            self.rig.add_host()
         self.plays.write_inventory()
         self.plays.must("site", "-e", self.bundle(OLD))
         self._made_on = self.rig.hosts
         outside.make_topic(self.rig, outside.MEASURED)
 
-    def _is_old(self) -> bool:
-        return set(self.current().values()) == {OLD}
+    def _is_whole(self, size: int) -> bool:
+        numbers = [host.number for host in self.hosts]
+        return (
+            self.is_healthy()
+            and self.members() == numbers[:size]
+            and self.voters() == numbers[:HOSTS]
+            and set(self.current().values()) == {OLD}
+        )
 
     def forget(self) -> None:
         """Let the next test begin with new hosts."""
@@ -90,6 +103,31 @@ class Cluster:
         done = self.hosts[host - 1].ssh(list(words), check=check)
         return json.loads(done.stdout) if done.stdout.strip() else None
 
+    def members(self) -> list[int]:
+        """Return the nodes of the cluster."""
+        return sorted(each["node"] for each in self.ctl("node", "list"))
+
+    def voters(self) -> list[int]:
+        """Return the nodes that vote on the metadata."""
+        nodes = self.ctl("controller", "list")["nodes"]
+        return sorted(each["node"] for each in nodes if each["role"] != "observer")
+
+    def controller(self) -> int:
+        """Return the node that is the controller."""
+        nodes = self.ctl("controller", "list")["nodes"]
+        (found,) = [each["node"] for each in nodes if each["role"] == "controller"]
+        return int(found)
+
+    def replicas(self) -> dict[str, list[int]]:
+        """Return the replicas of each partition, all of which must be in sync and have a leader."""
+        found = {}
+        for each in self.ctl("partition", "list"):
+            name = f"{each['topic']}-{each['partition']}"
+            assert set(each["isr"]) == set(each["replicas"]), each
+            assert each["leader"] in each["isr"], each
+            found[name] = list(each["replicas"])
+        return found
+
     def states(self) -> list[str]:
         """Return the states of all nodes, as the cluster knows them."""
         return [each["state"] for each in self.ctl("node", "list")]
@@ -109,9 +147,11 @@ class Cluster:
         return json.loads(done.stdout) if done.returncode == 10 else None
 
     def current(self) -> dict[str, str]:
-        """Return the version of the present release by host; it runs there, and no other does."""
-        found = {}
+        """Return the version of the present release by host of a node; no other runs there."""
+        found, members = {}, self.members()
         for host in self.hosts:
+            if host.number not in members:
+                continue
             listed = json.loads(host.ssh("sudo dlogctl release list -o json").stdout)
             (found[host.name],) = [each["version"] for each in listed if each["link"] == "current"]
             assert [each["version"] for each in listed if each["processes"]] == [found[host.name]]

@@ -56,8 +56,9 @@ class Report:
 
 
 def bootstrap(rig: Rig) -> str:
-    """Return the addresses of all nodes."""
-    return ",".join(f"{host.address}:{PORT}" for host in rig.hosts)
+    """Return the addresses of all nodes that run."""
+    running = [host for host in rig.hosts if host.is_on and restarts.main_pid(host)]
+    return ",".join(f"{host.address}:{PORT}" for host in running)
 
 
 def make_topic(rig: Rig, name: str) -> None:

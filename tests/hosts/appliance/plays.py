@@ -182,10 +182,15 @@ class Plays:
         own: Mapping[str, str] | None = None,
         shared: Mapping[str, str] | None = None,
         without: Sequence[str] = (),
+        hosts: Sequence[int] = (),
     ) -> None:
-        """Write the inventory of all hosts; `own` adds to the lines of hosts by their names."""
+        """Write the inventory of all hosts, or of those with these numbers, in this order.
+
+        `own` adds to the lines of hosts by their names.
+        """
         lines = ["[dlog]"]
-        for host, line in zip(self.rig.hosts, self.rig.inventory_lines(), strict=True):
+        places = list(zip(self.rig.hosts, self.rig.inventory_lines(), strict=True))
+        for host, line in [places[each - 1] for each in hosts] or places:
             rack = "abc"[host.number % 3]
             words = [line, f"dlog_node_id={host.number}", f"dlog_rack={rack}"]
             lines.append(" ".join([*words, (own or {}).get(host.name, "")]).rstrip())

@@ -36,12 +36,21 @@ def test_the_moves_are_begun(ctl: Ctl) -> None:
     assert again.code == 1 and "move already: wait for them" in again.err
 
 
+def test_a_wait_ends_when_nothing_moves(ctl: Ctl) -> None:
+    done = ctl("partition rebalance --to 4 --wait --patience 100ms")
+    assert done.code == 1
+    assert "nothing has moved for 0.1 s" in done.err
+    assert "the moves continue, see: dlogctl partition reassignments" in done.err
+    assert json.loads(ctl("partition reassignments -o json").out)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
         ("--to 9", 1, "the cluster has no node 9"),
         ("--to 3", 1, "node 3 is fenced or drained and takes no replicas"),
         ("--throttle 1MiB", 64, "--throttle needs --wait"),
+        ("--patience 1s", 64, "--patience needs --wait"),
     ],
 )
 def test_what_cannot_be_is_refused(
