@@ -91,7 +91,7 @@ def test_no_space_for_a_release(cluster: Cluster) -> None:
         played = cluster.plays.play("upgrade", "-e", cluster.bundle(NEWEST))
         assert played.code != 0
         assert "h2" in played.words
-        assert "o space left" in played.words
+        assert "make room there" in played.words
         assert cluster.pids() == pids
         assert cluster.current() == current
     finally:

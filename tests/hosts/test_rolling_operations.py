@@ -47,7 +47,7 @@ def test_site_with_another_version_restarts_nobody(cluster: Cluster) -> None:
     played = cluster.plays.must("site", "-e", cluster.bundle(NEWEST))
     assert cluster.pids() == pids
     assert cluster.current() == current
-    assert "waits for a restart" in played.words
+    assert "node 1 waits for a restart" in played.words
 
 
 def test_restarts_by_hand(cluster: Cluster) -> None:

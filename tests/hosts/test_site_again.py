@@ -59,7 +59,7 @@ def test_a_key_is_reloaded_and_another_one_waits_for_a_rolling_restart(cluster: 
     pids, starts = cluster.pids(), cluster.starts()
     reloaded = json.dumps({"dlog_config": {"http.connections.per_ip.max": 9}})
     played = cluster.plays.must("site", "-e", cluster.bundle(OLD), "-e", reloaded)
-    assert "waits for a restart" not in played.words
+    assert "node 1 waits for a restart" not in played.words
     waiting = json.dumps({"dlog_config": {RESTART_KEY: RESTART_VALUE}})
     played = cluster.plays.must("site", "-e", cluster.bundle(OLD), "-e", waiting)
     assert "node 1 waits for a restart" in played.words
@@ -68,6 +68,6 @@ def test_a_key_is_reloaded_and_another_one_waits_for_a_rolling_restart(cluster: 
     cluster.plays.must("rolling_restart", "-e", waiting)
     assert cluster.starts() == [count + 1 for count in starts]
     played = cluster.plays.must("site", "-e", cluster.bundle(OLD), "-e", waiting)
-    assert "waits for a restart" not in played.words
+    assert "node 1 waits for a restart" not in played.words
     assert played.changed == 0
     cluster.forget()
