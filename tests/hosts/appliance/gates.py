@@ -2,12 +2,20 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 from tests.hosts.appliance.cluster import NEW, Cluster
 from tests.hosts.appliance.mutants import Mutant
 from tests.hosts.appliance.plays import Played, Plays
+from tests.hosts.rig.commands import await_that
 
 PATIENCE = ("-e", "dlog_patience=5")
+FOREIGN = "192.0.2.1"
+"""An address of no host (RFC 5737)."""
+RESTART = "dlogd-restart.service"
+AT_WORK = f"systemctl is-active --quiet {RESTART}"
+AT_WORK_S = 60.0
+WAITS = "Wait until no host restarts its node"
 DRAIN = "Drain, stop, change, start, wait, undrain"
 
 
@@ -87,14 +95,24 @@ def broken_unit(cluster: Cluster, plays: Plays) -> list[str]:
 
 
 def killed(cluster: Cluster, plays: Plays) -> list[str]:
-    """Kill a play while a node is restarted, and run it again at once."""
+    """Kill a play while a node is restarted, and run it again while its host is still at work."""
     before, starts = cluster.time(), cluster.starts()
     playing = plays.start("rolling_restart", may_warn=True)
     playing.await_task(DRAIN)
-    playing.kill()
-    playing.end()
-    played = plays.play("rolling_restart", "-e", f"dlog_restart_before={before}")
-    found = [] if played.code == 0 else ["it cannot be run again"]
+    host = cluster.hosts[int(playing.order[0].removeprefix("h")) - 1]
+    assert await_that(lambda: host.enter(AT_WORK, check=False).returncode == 0, AT_WORK_S)
+    host.enter(f"systemctl kill --signal=STOP {RESTART}")
+    try:
+        playing.kill()
+        playing.end()
+        again = ("-e", f"dlog_restart_before={before}", "-e", "dlog_patience=30")
+        playing = plays.start("rolling_restart", *again)
+        # A play that does not wait comes to its end.
+        with suppress(AssertionError):
+            playing.await_task(WAITS)
+    finally:
+        host.enter(f"systemctl kill --signal=CONT {RESTART}", check=False)
+    found = [] if playing.end().code == 0 else ["it cannot be run again"]
     if cluster.lock():
         found.append("the lock is left")
         cluster.hosts[0].ssh("dlogctl maintenance release --force")
@@ -103,12 +121,12 @@ def killed(cluster: Cluster, plays: Plays) -> list[str]:
 
 
 def wrong_configuration(cluster: Cluster, plays: Plays) -> list[str]:
-    """Give all nodes a configuration that no release takes."""
+    """Give all nodes a configuration that can be read, and with which none would start."""
     before, starts = cluster.fingerprints(), cluster.starts()
-    variables = json.dumps({"dlog_config": {"no.such.key": 1}})
+    variables = json.dumps({"dlog_config": {"http.address": f"{FOREIGN}:9644"}})
     (version,) = set(cluster.current().values())
     played = plays.play("site", "-e", cluster.bundle(version), "-e", variables)
-    found = _refusal(cluster, played, starts, "no.such.key")
+    found = _refusal(cluster, played, starts, FOREIGN)
     return found + ([] if cluster.fingerprints() == before else ["files were changed"])
 
 
