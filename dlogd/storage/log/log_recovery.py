@@ -26,10 +26,10 @@ from dlogd.storage.io import checkpoint_files
 from dlogd.storage.io.checkpoint_files import MalformedFileError
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.io.io_engine import ALIGNMENT
+from dlogd.storage.log.dirty_pages import write_again
 from dlogd.storage.log.log_config import FLUSH_BYTES_MAX, LogConfig
 from dlogd.storage.segment import leader_epochs
 from dlogd.storage.segment.batch_scan import (
-    WINDOW_BYTES,
     Window,
     find_batch,
     find_data_end,
@@ -332,27 +332,12 @@ class _Recovery:
                 segment.end_offset,
             )
         if must_sync:
-            self._write_again(file, segment.mark, segment.end_position)
-            file.sync()
+            write_again(file, segment.mark, segment.end_position, self._on_progress)
             segment.mark = segment.end_position
         is_tidy = segment.files_are_current and (segment.files_are_whole or not is_closed)
         if not is_tidy or must_sync:
             self._report.indexes_rebuilt += not segment.files_are_current
             self._to_index.append((segment, is_closed))
-
-    def _write_again(self, file: File, start: int, end: int) -> None:
-        """Make pages dirty that may count as clean without being on the disk.
-
-        A failed fsync leaves such pages, and a later one does not write them. The bytes
-        stay the same, so that a torn write does no harm.
-        """
-        while start < end:
-            data = file.pread(min(WINDOW_BYTES, end - start), start)
-            if not data:
-                return
-            file.pwrite(data, start)
-            self._on_progress(len(data))
-            start += len(data)
 
     # -- leader epochs
 

@@ -199,6 +199,13 @@ class Cluster:
         """Return all that a play may change on the hosts."""
         return {host.name: host.enter(FINGERPRINT).stdout for host in self.hosts if host.is_on}
 
+    def note(self, figure: str) -> None:
+        """Write a figure to the output, and to the file that RESULTS names."""
+        print(f"\n{figure}", flush=True)
+        if results := os.environ.get(RESULTS):
+            with Path(results).open("a") as file:
+                file.write(f"{figure} load={os.getloadavg()[0]:.1f}\n")
+
     def outside(self, what: str, *, is_rolling: bool = True, measured: int = 6) -> Outside:
         """Return a load and a sampler; the figures go to the file that RESULTS names."""
         results = os.environ.get(RESULTS)

@@ -1,0 +1,56 @@
+"""A rolling operation does not begin while the disk of a node is full.
+
+The long form.
+"""
+
+import json
+
+from tests.hosts.appliance.cluster import NEW, OLD, Cluster
+from tests.hosts.appliance.forms import long_form
+
+pytestmark = long_form
+DISK_MB = 400
+PLACE = "/srv/dlog"
+PATIENCE = ("-e", "dlog_patience=5")
+
+
+def test_a_full_disk(bare: Cluster) -> None:
+    first, second = bare.hosts[:2]
+    disk = second.disk(DISK_MB)
+    disks = json.dumps([{"device": disk.path, "path": PLACE}])
+    own = {"h2": f"dlog_disks='{disks}' dlog_data_directories=\"['{PLACE}/data']\""}
+    bare.plays.write_inventory(own)
+    bare.plays.must("site", "-e", bare.bundle(OLD))
+    first.ssh("dlogctl topic create held -p 3 -r 3 -s min.insync.replicas=2")
+    first.ssh("seq 1000 | dlogctl produce held --acks all")
+    second.enter(f"dd if=/dev/zero of={PLACE}/full bs=1M", check=False)
+    starts, current = bare.starts(), bare.current()
+    print(first.ssh("dlogctl status", check=False).stdout)
+    played = bare.plays.play("rolling_restart", *PATIENCE)
+    print(played.end)
+    played = bare.plays.play("upgrade", "-e", bare.bundle(NEW), *PATIENCE)
+    print(played.end)
+    assert bare.starts() == starts
+    assert bare.current() == current
+    second.enter(f"rm {PLACE}/full")
+    assert bare.is_healthy()
+    read = first.ssh("dlogctl consume held -q").stdout
+    assert sorted(map(int, read.split())) == list(range(1, 1001))
+
+
+def test_a_disk_needs_a_program_that_is_not_there(bare: Cluster) -> None:
+    second = bare.hosts[1]
+    disks = json.dumps([{"device": "/dev/disk/by-id/none", "path": PLACE}])
+    bare.plays.write_inventory({"h2": f"dlog_disks='{disks}'"})
+    second.enter("mv /usr/sbin/mkfs.xfs /root/")
+    try:
+        before = bare.fingerprints()
+        played = bare.plays.play("site", "-e", bare.bundle(OLD))
+        assert played.code != 0
+        assert "dlog_disks needs mkfs.xfs, which h2 does not have: apt-get install xfsprogs." in (
+            played.words
+        )
+        assert bare.fingerprints() == before
+    finally:
+        second.enter("mv /root/mkfs.xfs /usr/sbin/")
+        bare.plays.write_inventory()
