@@ -163,7 +163,7 @@ MUTANTS: tuple[tuple[Scenario, Mutant], ...] = (
     (restarted, Mutant(ROLLING, line=SERIAL, instead=SERIAL.replace("1\n", "100%\n"))),
     (restarted, Mutant("tasks/order.yml", line="order_due }}\"\n", instead=BACKWARDS)),
     (broken_unit, Mutant("tasks/one_node.yml", task="The lock ends")),
-    (killed, Mutant(ROLLING, task="What an earlier play has left")),
+    (killed, Mutant("tasks/left_behind.yml", task="The lock of a play that was killed ends")),
     (killed, Mutant("tasks/left_behind.yml", task="No earlier play is still at work on a host")),
     (wrong_configuration, Mutant("roles/dlogd/tasks/stage.yml", task="A start with it would work")),
     (damaged, Mutant("roles/release/tasks/unpacked.yml", task="The bundle is taken")),
