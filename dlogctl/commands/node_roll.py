@@ -173,7 +173,8 @@ def _go(
         raise _RefusedError
     undone = way.take_back(patience_s)
     if undone is not None:
-        say(f"node {node_id}: {undone}", err=True)
+        say(f"node {node_id}: {undone.told}", err=True)
+    if undone is not None and undone.runs:
         back = client.run(lambda: wait_back(client, settings, node_id, since, patience_s))
         for reason in back.reasons:
             say(f"node {node_id} is not back: {reason}", err=True)

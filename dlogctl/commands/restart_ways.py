@@ -3,14 +3,24 @@
 import os
 import shlex
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlogctl.output.escaping import say
 from dlogctl.release.bundle import RefusedError
-from dlogctl.release.changeover import Changeover
+from dlogctl.release.changeover import Changeover, config_of
 from dlogctl.release.unit import Unit
 
 USER = "dlog"
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What was done on a host after a restart that failed."""
+
+    told: str
+    runs: bool
+    """Whether the node was started, so that its return is worth a wait."""
 
 
 class Told:
@@ -33,8 +43,8 @@ class Told:
         say(f"node {node_id} may be restarted now; on its host: sudo {self.command}", err=True)
         return None
 
-    def take_back(self, _patience_s: float) -> str | None:
-        """Restore what was changed and start that; return what to tell, None: nothing was."""
+    def take_back(self, _patience_s: float) -> TakenBack | None:
+        """Restore what was changed and start that; None: nothing was."""
         return None
 
 
@@ -54,7 +64,8 @@ class OverSsh(Told):
 
     def check(self) -> str | None:
         """Ask the preflight there."""
-        if self._run(f"runuser -u {USER} -- dlogd --preflight") != 0:
+        config = shlex.quote(str(config_of(self._unit)))
+        if self._run(f"runuser -u {USER} -- dlogd --preflight --config {config}") != 0:
             return "a start would fail there"
         return None
 
@@ -97,7 +108,7 @@ class Here(Told):
         say(f"node {node_id} starts", err=True)
         return self._service.start(patience_s)
 
-    def take_back(self, patience_s: float) -> str | None:
+    def take_back(self, patience_s: float) -> TakenBack | None:
         """Start the release and the configuration that were there before."""
         if self._changeover.is_made:
             self._service.stop()
@@ -108,7 +119,8 @@ class Here(Told):
         else:
             before = "it was started once more"
         problem = self._service.start(patience_s)
-        return f"{before}, and does not start: {problem}" if problem else f"{before}, and runs"
+        told = f"and does not start: {problem}" if problem else "and runs"
+        return TakenBack(f"{before}, {told}", problem is None)
 
 
 Way = Told

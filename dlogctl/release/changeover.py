@@ -26,6 +26,17 @@ class Places:
     unit_files: Path = UNIT_FILES
 
 
+def instance_of(unit: str) -> str:
+    """Return which of several daemons of a host a unit is; empty for one alone."""
+    return unit.removesuffix(".service").partition("@")[2]
+
+
+def config_of(unit: str, config: Path = CONFIG) -> Path:
+    """Return the file that the daemon of a unit reads: dlogd@1.service has dlog-1.yaml."""
+    instance = instance_of(unit)
+    return config.with_stem(f"{config.stem}-{instance}") if instance else config
+
+
 def replace(path: Path, source: Path) -> bool:
     """Replace a file by another one's bytes, mode and owner, whole; return whether it differed."""
     text = source.read_bytes()
@@ -58,7 +69,10 @@ class Changeover:
         self, unit: str, release: str | None, config: Path | None, places: Places | None = None
     ) -> None:
         self._places = places or Places()
-        self._unit_file = self._places.unit_files / unit
+        instance = instance_of(unit)
+        file_name = unit.replace(f"@{instance}", "@") if instance else unit
+        self._unit_file = self._places.unit_files / file_name
+        self._installed = config_of(unit, self._places.config)
         self._release = release
         self._config = config
         self._release_before = directory.linked(directory.CURRENT, self._places.root)
@@ -88,12 +102,12 @@ class Changeover:
     @property
     def config(self) -> Path:
         """The configuration that the next start reads."""
-        return self._config or self._places.config
+        return self._config or self._installed
 
     def make(self) -> None:
         """Change it. The daemon is stopped."""
-        if self._config is not None and replace(self._places.config, self._config):
-            self._replaced.append(self._places.config)
+        if self._config is not None and replace(self._installed, self._config):
+            self._replaced.append(self._installed)
         if self._release is None:
             return
         release = directory.path_of(self._release, self._places.root)

@@ -60,8 +60,9 @@ class Unit:
             time.sleep(LOOK_AGAIN_S)
 
     def _last_words(self) -> str:
-        command = ["journalctl", "--unit", self.name, "--lines", str(LAST_WORDS), "--output", "cat"]
-        command += ["--priority", "err", "--no-pager", "--quiet"]
+        # The daemon's own lines, whatever their level: a wrong configuration is told plainly.
+        command = ["journalctl", f"_SYSTEMD_UNIT={self.name}", "--lines", str(LAST_WORDS)]
+        command += ["--output", "cat", "--no-pager", "--quiet"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         return f": {'; '.join(lines)}" if lines else f"; see: journalctl -u {self.name}"

@@ -116,3 +116,10 @@ def test_a_limit_restarts_only_what_it_names(cluster: Cluster) -> None:
     starts = cluster.starts()
     cluster.plays.must("rolling_restart", "--limit", "h2")
     assert cluster.starts() == [starts[0], starts[1] + 1, starts[2]]
+
+
+def test_plays_that_cannot_be_tried_out(cluster: Cluster) -> None:
+    with untouched(cluster):
+        for playbook in ("rolling_restart", "upgrade", "add_node", "remove_node"):
+            played = cluster.plays.play(playbook, "-e", cluster.bundle(NEW), "--check")
+            refused(played, "This play cannot be tried out with --check.")

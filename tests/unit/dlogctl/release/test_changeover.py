@@ -81,8 +81,27 @@ def test_a_restart_alone_changes_nothing(places: Places) -> None:
     assert (state(places), change.is_made) == (before, False)
 
 
+def test_an_instance_has_its_own_configuration_and_the_unit_of_all(
+    places: Places, new_config: Path
+) -> None:
+    own = places.config.with_name("dlog-1.yaml")
+    own.write_text("node.id: 11")
+    assert Changeover("dlogd@1.service", None, None, places).config == own
+    units = directory.path_of("2.0", places.root) / "share" / "systemd"
+    (units / "dlogd@.service").write_text("template of 2.0")
+    template = places.unit_files / "dlogd@.service"
+    template.write_text("template of 1.0")
+    before = state(places)
+    change = Changeover("dlogd@1.service", "2.0", new_config, places)
+    change.make()
+    assert (own.read_text(), template.read_text()) == (new_config.read_text(), "template of 2.0")
+    assert state(places) == ("2.0", *before[1:])
+    change.take_back()
+    assert (own.read_text(), template.read_text()) == ("node.id: 11", "template of 1.0")
+    assert state(places) == before
+
+
 def test_a_unit_file_that_is_not_there_is_not_made(places: Places) -> None:
-    """As of an instance of a template, which has a file of another name."""
     change = Changeover("dlogd@1.service", "2.0", None, places)
     change.make()
     assert [path.name for path in places.unit_files.iterdir()] == [UNIT]
