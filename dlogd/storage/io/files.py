@@ -6,9 +6,13 @@ real file system, the tests in memory with every fault that a disk can have. All
 `OSError`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, Self
+
+STEP_BYTES = 1 << 20
+SYNC_BYTES = 16 << 20
+"""What `write_again` writes at a time, and what it syncs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +122,26 @@ def close_files(files: Iterable[File]) -> None:
     """Close all of `files`. Blocks."""
     for file in files:
         file.close()
+
+
+def write_again(file: File, start: int, end: int, on_progress: Callable[[int], None]) -> None:
+    """Put what lies between two positions on stable storage; raises OSError.
+
+    Pages may count as clean without being on the disk: a failed fsync leaves such pages, and a
+    later one does not write them. The bytes stay the same, so that a torn write does no harm.
+    `on_progress` is told bytes. One sync of gigabytes on a slow disk would look like a start that
+    hangs, so each step has its own.
+    """
+    unsynced = 0
+    while start < end:
+        data = file.pread(min(STEP_BYTES, end - start), start)
+        if not data:
+            break
+        file.pwrite(data, start)
+        start += len(data)
+        unsynced += len(data)
+        if unsynced >= SYNC_BYTES:
+            file.sync()
+            unsynced = 0
+        on_progress(len(data))
+    file.sync()

@@ -24,9 +24,8 @@ from dlog.errors import KafkaStorageError
 from dlog.types import LeaderEpoch, Offset
 from dlogd.storage.io import checkpoint_files
 from dlogd.storage.io.checkpoint_files import MalformedFileError
-from dlogd.storage.io.files import Directory, File
+from dlogd.storage.io.files import Directory, File, write_again
 from dlogd.storage.io.io_engine import ALIGNMENT
-from dlogd.storage.log.dirty_pages import write_again
 from dlogd.storage.log.log_config import FLUSH_BYTES_MAX, LogConfig
 from dlogd.storage.segment import leader_epochs
 from dlogd.storage.segment.batch_scan import (

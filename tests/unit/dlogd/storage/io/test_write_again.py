@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dlogd.storage.log import dirty_pages
-from dlogd.storage.log.dirty_pages import SYNC_BYTES, write_again
+from dlogd.storage.io import files
+from dlogd.storage.io.files import SYNC_BYTES, write_again
 
 START, END = 5000, 3 * SYNC_BYTES + 70_000
 
@@ -45,7 +45,7 @@ def test_it_is_written_and_synced_in_steps(size: int) -> None:
     write_again(file, START, END, on_progress)
     assert file.written == START + sum(told) == max(START, min(END, size))
     assert file.unsynced == 0
-    assert file.unsynced_max <= SYNC_BYTES + dirty_pages.WINDOW_BYTES
+    assert file.unsynced_max <= SYNC_BYTES + files.STEP_BYTES
 
 
 def test_without_anything_to_write_the_file_is_synced() -> None:
