@@ -96,7 +96,7 @@ def restart(
         if not risks.may_restart or dry_run:
             show(Output(settings), node_id, risks)
             return exit_codes.OK if risks.may_restart else exit_codes.UNHEALTHY
-        refusal = way.check()
+        refusal = way.check(node_id)
         if refusal is not None:
             say(f"node {node_id} was not stopped: {refusal}", err=True)
             return exit_codes.UNHEALTHY
@@ -162,7 +162,13 @@ def _go(
     rollback: bool,
 ) -> None:
     """Restart, wait; raise _RefusedError when that went wrong and was said."""
-    problem = way.restart(node_id, patience_s)
+    try:
+        problem = way.restart(node_id, patience_s)
+    except BaseException:
+        # Whatever it was, a node that was stopped for this does not stay down.
+        if rollback:
+            way.take_back(patience_s)
+        raise
     if problem is None:
         back = client.run(lambda: wait_back(client, settings, node_id, since, patience_s))
         if back.is_back:

@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from dlogctl.output.escaping import say
 from dlogctl.release.bundle import RefusedError
 from dlogctl.release.changeover import Changeover, config_of
@@ -23,6 +25,19 @@ class TakenBack:
     """Whether the node was started, so that its return is worth a wait."""
 
 
+def node_here(config: Path) -> int | None:
+    """Return the `node.id` of a configuration file; None where none can be read."""
+    try:
+        found = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    nested = found.get("node")
+    number = found.get("node.id", nested.get("id") if isinstance(nested, dict) else None)
+    return number if isinstance(number, int) else None
+
+
 class Told:
     """The operator is told what to type."""
 
@@ -34,7 +49,7 @@ class Told:
         """What restarts the node, as root on its host."""
         return f"systemctl restart {shlex.quote(self._unit)}"
 
-    def check(self) -> str | None:
+    def check(self, _node_id: int) -> str | None:
         """Return why a start on its host would fail, as far as it can be known."""
         return None
 
@@ -62,7 +77,7 @@ class OverSsh(Told):
         options += ["-o", "BatchMode=yes", "--", self._destination]
         return subprocess.run(["ssh", *options, f"sudo -n {command}"], check=False).returncode
 
-    def check(self) -> str | None:
+    def check(self, _node_id: int) -> str | None:
         """Ask the preflight there."""
         config = shlex.quote(str(config_of(self._unit)))
         if self._run(f"runuser -u {USER} -- dlogd --preflight --config {config}") != 0:
@@ -84,8 +99,11 @@ class Here(Told):
         self._service = Unit(unit)
         self._changeover = Changeover(unit, release, config)
 
-    def check(self) -> str | None:
-        """Ask the preflight of the release that will run."""
+    def check(self, node_id: int) -> str | None:
+        """Ask the preflight of the release that will run; the node must be the one here."""
+        here = node_here(self._changeover.config)
+        if here is not None and here != node_id:
+            return f"{self._changeover.config} is that of node {here}: run this on its own host"
         try:
             self._changeover.check()
             program = self._changeover.program

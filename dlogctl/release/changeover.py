@@ -39,16 +39,18 @@ def config_of(unit: str, config: Path = CONFIG) -> Path:
 
 def replace(path: Path, source: Path) -> bool:
     """Replace a file by another one's bytes, mode and owner, whole; return whether it differed."""
-    text = source.read_bytes()
+    # Of the source before anything is kept: on the way back that is the same file.
+    text, status = source.read_bytes(), source.stat()
     if path.exists():
         if path.read_bytes() == text:
             return False
         kept = path.with_name(f"{path.name}.before")
         shutil.copy2(path, kept)
+        # The way back restores the owner, too: the daemon has to read the file.
+        os.chown(kept, path.stat().st_uid, path.stat().st_gid)
     new = path.with_name(f".{path.name}.new")
     with new.open("wb") as file:
         file.write(text)
-        status = source.stat()
         os.fchmod(file.fileno(), status.st_mode & 0o777)
         os.fchown(file.fileno(), status.st_uid, status.st_gid)
         file.flush()

@@ -57,8 +57,21 @@ def source() -> tuple[str, int]:
 
 
 def copy_part(source: Path, target: Path) -> None:
-    """Copy units or plays, without what an operator keeps beside them."""
+    """Copy units or plays, without what an operator keeps beside them: what git knows, if it can.
+
+    Without a history everything but files of the usual names is taken.
+    """
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OPERATORS_FILES))
+    known = set(_git("ls-files", "--", str(source)).splitlines())
+    if not known:
+        return
+    for path in sorted(target.rglob("*"), reverse=True):
+        origin = source / path.relative_to(target)
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif origin.relative_to(ROOT).as_posix() not in known:
+            path.unlink()
 
 
 def _fill(folder: Path, version: str, commit: str, epoch_s: int) -> None:

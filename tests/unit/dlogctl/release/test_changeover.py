@@ -61,6 +61,17 @@ def test_all_three_change_and_are_taken_back(places: Places, new_config: Path) -
     assert not change.is_made
 
 
+def test_the_way_back_restores_the_owner(places: Places, new_config: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    os.chown(places.config, 12345, 23456)
+    change = Changeover(UNIT, None, new_config, places)
+    change.make()
+    change.take_back()
+    status = places.config.stat()
+    assert (status.st_uid, status.st_gid) == (12345, 23456)
+
+
 def test_what_is_the_same_is_not_made_again(places: Places, new_config: Path) -> None:
     new_config.write_text(places.config.read_text())
     change = Changeover(UNIT, "1.0", new_config, places)
