@@ -6,12 +6,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from dlogctl.output.escaping import say
 from dlogctl.release.bundle import RefusedError
 from dlogctl.release.changeover import Changeover, config_of
 from dlogctl.release.unit import Unit
+from dlogd.config import plain_yaml
 
 USER = "dlog"
 
@@ -28,8 +27,8 @@ class TakenBack:
 def node_here(config: Path) -> int | None:
     """Return the `node.id` of a configuration file; None where none can be read."""
     try:
-        found = yaml.safe_load(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        found = plain_yaml.load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
     if not isinstance(found, dict):
         return None
