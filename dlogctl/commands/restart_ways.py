@@ -6,11 +6,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlog.errors import ConfigError
 from dlogctl.output.escaping import say
 from dlogctl.release.bundle import RefusedError
 from dlogctl.release.changeover import Changeover, config_of
 from dlogctl.release.unit import Unit
-from dlogd.config import plain_yaml
+from dlogd.config.load import load_config
 
 USER = "dlog"
 
@@ -25,16 +26,11 @@ class TakenBack:
 
 
 def node_here(config: Path) -> int | None:
-    """Return the `node.id` of a configuration file; None where none can be read."""
+    """Return the `node.id` of a configuration file; None where it is wrong or not there."""
     try:
-        found = plain_yaml.load(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return load_config(config).node.id
+    except (OSError, ConfigError):
         return None
-    if not isinstance(found, dict):
-        return None
-    nested = found.get("node")
-    number = found.get("node.id", nested.get("id") if isinstance(nested, dict) else None)
-    return number if isinstance(number, int) else None
 
 
 class Told:

@@ -61,17 +61,13 @@ def copy_part(source: Path, target: Path) -> None:
 
     Without a history everything but files of the usual names is taken.
     """
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OPERATORS_FILES))
-    known = set(_git("ls-files", "--", str(source)).splitlines())
+    known = [ROOT / name for name in _git("ls-files", "--", str(source)).splitlines()]
     if not known:
-        return
-    for path in sorted(target.rglob("*"), reverse=True):
-        origin = source / path.relative_to(target)
-        if path.is_dir():
-            if not any(path.iterdir()):
-                path.rmdir()
-        elif origin.relative_to(ROOT).as_posix() not in known:
-            path.unlink()
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OPERATORS_FILES))
+    for path in filter(Path.is_file, known):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
 
 
 def _fill(folder: Path, version: str, commit: str, epoch_s: int) -> None:

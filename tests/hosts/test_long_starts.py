@@ -8,19 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.hosts.appliance import restarts
-from tests.hosts.appliance.cluster import Cluster
+from tests.hosts.appliance.cluster import LARGE, LARGE_RECORD_BYTES, LARGE_RECORDS, Cluster
 from tests.hosts.appliance.forms import long_form
 from tests.hosts.rig.host import Host
 
 pytestmark = long_form
-PARTITIONS = 6
-RECORDS, RECORD_BYTES = 5_000_000, 1000
 SLOW_BYTES = 20_000_000
 PATIENCE_S = 20
-WRITE_S = 600
 DROP_IN = "/etc/systemd/system/dlogd.service.d/zz-killed.conf"
 # After a kill alone a node reads what is behind the last index entries, here some kilobytes.
-FORGET = "find /var/lib/dlog/topics/ -path '*/large-*/0*' ! -name '*.log' -delete"
+FORGET = f"find /var/lib/dlog/topics/ -path '*/{LARGE}-*/0*' ! -name '*.log' -delete"
 KILLED = rf'[Service]\nKillSignal=SIGKILL\nExecStopPost=/bin/sh -c "{FORGET}"\n'
 METRICS = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
 SCANNED = "dlog_storage_recovered_bytes_total"
@@ -54,24 +51,17 @@ def recovered_bytes(host: Host) -> int:
 
 
 def test_a_recovery_of_five_gigabytes_from_a_slow_disk(cluster: Cluster) -> None:
-    first, second = cluster.hosts[:2]
-    where = " ".join(["--assign 2"] * PARTITIONS)
-    first.ssh(f"dlogctl topic create large {where} -s flush.policy=never")
-    first.ssh(f"dlogctl perf produce large -n {RECORDS} -s {RECORD_BYTES} -q", timeout=WRITE_S)
-    starts = cluster.starts()
-    try:
+    second = cluster.hosts[1]
+    with cluster.large("-s", "flush.policy=never"):
+        starts = cluster.starts()
         with killed_when_stopped(second), slow_disk(second):
-            cluster.plays.must(
-                "rolling_restart", "-e", f"dlog_patience={PATIENCE_S}", timeout_s=1200
-            )
+            patience = f"dlog_patience={PATIENCE_S}"
+            cluster.plays.must("rolling_restart", "-e", patience, timeout_s=1200)
         assert cluster.starts() == [count + 1 for count in starts]
-        found = restarts.restart_of(second)
-        seconds = (found.ready_ns - found.started_ns) / 1e9
+        seconds = restarts.restart_of(second).start_s
         read_gb = recovered_bytes(second) / 1e9
         cluster.note(f"{read_gb:.1f} GB recovered in {seconds:.0f} s, patience {PATIENCE_S} s")
         assert seconds > 2 * PATIENCE_S
-        assert read_gb > RECORDS * RECORD_BYTES / 1e9
-        counts = cluster.ctl("consume", "large", "--counts")
-        assert sum(row["records"] for row in counts) == RECORDS
-    finally:
-        first.ssh("dlogctl topic delete large --yes")
+        assert read_gb > LARGE_RECORDS * LARGE_RECORD_BYTES / 1e9
+        counts = cluster.ctl("consume", LARGE, "--counts")
+        assert sum(row["records"] for row in counts) == LARGE_RECORDS

@@ -30,19 +30,12 @@ from dlogctl.commands import node_roll, restart_ways
 sys.exit(__main__.main(sys.argv[1:]))
 """
 NO_CHECK = "node_roll.{name} = lambda *_, **__: None"
-ALWAYS = """
-class Fine:
-    may_restart = True
+AT_ONCE = """
+class Answer:
+    {answer} = True
 async def at_once(*_):
-    return Fine
-node_roll.await_restartable = at_once
-"""
-BACK = """
-class Back:
-    is_back = True
-async def at_once(*_):
-    return Back
-node_roll.wait_back = at_once
+    return Answer
+node_roll.{name} = at_once
 """
 NO_UNDRAIN = """
 from dlog.client.admin import Admin
@@ -138,11 +131,14 @@ def wrong_file(sandbox: Sandbox, folder: Path, change: str) -> list[str]:
 
 SCENARIOS: tuple[Scenario, ...] = (another_node_is_down, told_and_restarted, wrong_file)
 MUTANTS: dict[str, tuple[Scenario, str]] = {
-    "pre-restart": (another_node_is_down, ALWAYS),
+    "pre-restart": (
+        another_node_is_down,
+        AT_ONCE.format(name="await_restartable", answer="may_restart"),
+    ),
     "drain": (told_and_restarted, NO_CHECK.format(name="_drain")),
-    "post-restart": (told_and_restarted, BACK),
+    "post-restart": (told_and_restarted, AT_ONCE.format(name="wait_back", answer="is_back")),
     "undrain": (told_and_restarted, NO_UNDRAIN),
-    "preflight": (wrong_file, "restart_ways.OverSsh.check = lambda _: None"),
+    "preflight": (wrong_file, "restart_ways.OverSsh.check = lambda *_: None"),
 }
 
 

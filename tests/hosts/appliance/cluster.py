@@ -21,6 +21,10 @@ OLD, NEW, NEWEST = "0.1.0", "0.1.1", "0.1.2"
 RESULTS = "DLOG_APPLIANCE_RESULTS"
 HEALTHY_S = 60
 MOVING = "moving"
+LARGE = "large"
+LARGE_PARTITIONS = 6
+LARGE_RECORDS, LARGE_RECORD_BYTES = 5_000_000, 1000
+LARGE_WRITE_S = 600
 HELD_RECORDS = 4000
 BROKEN_UNIT = "[Service]\\nExecStartPre=/bin/false\\n"
 DROP_IN = "/etc/systemd/system/dlogd.service.d/zz-broken.conf"
@@ -182,6 +186,19 @@ class Cluster:
             first.ssh(f"dlogctl partition reassign --cancel {MOVING}")
             first.ssh("dlogctl config unset --node 2 follower.replication.throttled.rate")
             first.ssh(f"dlogctl topic delete {MOVING} --yes")
+
+    @contextmanager
+    def large(self, *options: str) -> Iterator[None]:
+        """Let node 2 hold 5 GB that no other node has, for as long as the block lasts."""
+        first = self.hosts[0]
+        where = " ".join(["--assign 2"] * LARGE_PARTITIONS)
+        first.ssh(f"dlogctl topic create {LARGE} {where} {' '.join(options)}")
+        try:
+            produce = f"dlogctl perf produce {LARGE} -n {LARGE_RECORDS} -s {LARGE_RECORD_BYTES} -q"
+            first.ssh(produce, timeout=LARGE_WRITE_S)
+            yield
+        finally:
+            first.ssh(f"dlogctl topic delete {LARGE} --yes")
 
     @contextmanager
     def broken_units(self) -> Iterator[None]:

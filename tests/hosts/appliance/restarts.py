@@ -28,6 +28,11 @@ class Restart:
     """When its new process began."""
     ready_ns: int
 
+    @property
+    def start_s(self) -> float:
+        """Seconds from the beginning of its new process until that was ready."""
+        return (self.ready_ns - self.started_ns) / 1e9
+
 
 def restart_of(host: Host) -> Restart:
     """Return the last restart on a host; all times are 0 for one that was never stopped."""
