@@ -28,7 +28,7 @@ ENVIRONMENT_PREFIX = "DLOG_"
 ENVIRONMENT_OTHER = frozenset(
     {
         *("DLOG_CONFIG", "DLOG_BOOTSTRAP", "DLOG_CONTEXT", "DLOG_HTTP", "DLOG_OUTPUT"),
-        "DLOG_TIMEOUT",
+        *("DLOG_TIMEOUT", "DLOG_MAINTENANCE_TOKEN"),
     }
 )
 """Variables with our prefix that are no keys: the path of the file; whom `dlogctl` asks first."""
