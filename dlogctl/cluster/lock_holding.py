@@ -1,7 +1,8 @@
 """Maintenance lock while a command works: taken, renewed in waits of any length, released.
 
 The renewal runs on a thread of its own, because some waits block: a unit that stops, a shell of
-another host. It does not judge progress: each wait ends by itself when nothing moves any more.
+another host. It does not judge progress: a wait with a patience ends when nothing moves any more,
+and one without is ended by its operator.
 """
 
 import getpass
