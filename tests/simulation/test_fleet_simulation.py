@@ -15,9 +15,9 @@ from tests.simulation.fleet.run import simulate
 from tests.simulation.holes import look_for
 from tests.simulation.traces import same_trace
 
-SEEDS = 48
+SEEDS = 24
 SEEDS_PER_TEST = 4
-BLACKOUT_SEEDS = 8
+BLACKOUT_SEEDS = 4
 LIAR_SEEDS, LIAR_SEED = 6, 310_007
 # The ones that are seen soonest; `make mutants` has them all.
 QUICK_MUTANTS = (

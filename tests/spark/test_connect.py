@@ -75,6 +75,7 @@ def test_dlog_on_the_server(topics: Topics, tmp_path: Path) -> None:
     assert told["found"] == [Counter(range(1000))] * 2
 
 
+@long_form
 def test_nothing_on_the_server(topics: Topics, tmp_path: Path) -> None:
     """`register` sends what batches need. The planner of streams cannot be reached.
 

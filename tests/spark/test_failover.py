@@ -34,7 +34,7 @@ from tests.spark.archives import (
     rows_to_replay,
 )
 from tests.spark.log import Log, Row, rows_of
-from tests.spark.long_form import IS_LONG
+from tests.spark.long_form import IS_LONG, long_form
 from tests.spark.streams import Stream, until
 
 WAIT_S = 60.0
@@ -328,6 +328,7 @@ def is_being_written(archived: Path, batch: str) -> bool:
     )
 
 
+@long_form
 def test_an_archive_and_a_replay_go_on_while_leaders_die(
     spark: SparkSession, sandbox: Sandbox, tmp_path: Path
 ) -> None:

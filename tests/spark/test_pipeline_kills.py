@@ -18,6 +18,7 @@ from dlogctl.__main__ import main
 from tests.spark.archives import assert_same, rows_of_archive, rows_of_topic
 from tests.spark.conftest import ROOT, environment_of_workers
 from tests.spark.log import DAY_MS, Log
+from tests.spark.long_form import long_form
 
 KILLS = int(os.environ.get("DLOG_PIPELINE_KILLS", "1"))
 RECORDS = 4_000
@@ -97,6 +98,7 @@ def test_an_archive_whose_drivers_are_killed_has_every_record_once(
     assert not list((folder / "_staging").iterdir())
 
 
+@long_form
 def test_a_replay_whose_drivers_are_killed_writes_every_record_once(
     spark: SparkSession, big: Log, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

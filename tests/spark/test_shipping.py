@@ -47,6 +47,7 @@ def test_local_cluster_with_nothing_on_executors(local_cluster: ClusterRun, bare
     assert all(facts["without"] == [] for facts in told["executors"])
 
 
+@long_form
 def test_spark_submit_with_an_archive_of_another_platform(job: Job, bare: str) -> None:
     """Neither the driver nor the executors have anything of dlog, and no compiled part fits."""
     archive = job.folder / "dlog.zip"
