@@ -63,7 +63,7 @@ class LocalPlays:
             "hosts": "dlog",
             "gather_facts": False,
             "any_errors_fatal": True,
-            "roles": ["cluster"],
+            "vars_files": [f"roles/cluster/{part}/main.yml" for part in ("defaults", "vars")],
             "tasks": list(tasks),
         }
         (self.playbooks / "play.yml").write_text(yaml.safe_dump([play], sort_keys=False))
@@ -86,6 +86,7 @@ class LocalPlays:
                 "PATH": f"{self.programs}:{os.environ['PATH']}",
                 "ANSIBLE_HOME": str(self.folder / "home"),
                 "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_PIPELINING": "1",
                 "LANG": "C.UTF-8",
             },
             stdin=subprocess.DEVNULL,
