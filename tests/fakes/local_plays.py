@@ -87,6 +87,7 @@ class LocalPlays:
                 "ANSIBLE_HOME": str(self.folder / "home"),
                 "ANSIBLE_NOCOLOR": "1",
                 "ANSIBLE_PIPELINING": "1",
+                "ANSIBLE_BECOME_ALLOW_SAME_USER": "1",
                 "LANG": "C.UTF-8",
             },
             stdin=subprocess.DEVNULL,
