@@ -53,6 +53,13 @@ def test_a_wait_ends_when_nothing_moves(program: list[str]) -> None:
     assert time.monotonic() - began >= 0.5
 
 
+def test_a_wait_is_longer_than_its_patience_while_something_moves(tmp_path: Path) -> None:
+    # Each output comes twice; the wait takes five seconds.
+    step = f"cd {tmp_path}; echo x >> looks; n=$(wc -l < looks); echo $((n / 2)); [ $n -gt 5 ]"
+    command = [ANSIBLE / "files" / "patiently", "3", "sh", "-c", step]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def test_what_goes_to_and_fro_does_not_move(tmp_path: Path) -> None:
     flip = f"cd {tmp_path}; if [ -e up ]; then rm up; else touch up; fi; ls; false"
     command = [ANSIBLE / "files" / "patiently", "0.5", "sh", "-c", flip]
