@@ -61,7 +61,7 @@ def test_nftables_accepts_the_rules(
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "dlog-firewall.service"
     unit.write_text(UNIT.read_text().replace("/usr/sbin/nft", "/bin/true"))
-    command = ["systemd-analyze", "verify", "--man=no", unit]
+    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     complaints = [line for line in done.stderr.splitlines() if "dlog-firewall" in line]
     assert (done.returncode, complaints) == (0, [])
