@@ -78,8 +78,9 @@ def dlogctl(context: click.Context) -> None:
     """Operate dlog clusters.
 
     \b
-    Exit codes: 0 ok or healthy, 10 unhealthy or held for maintenance, 2 the cluster
-    cannot be reached, 1 any other error, 64 wrong usage.
+    Exit codes: 0 ok or healthy, 10 unhealthy, not possible now or held for
+    maintenance, 2 the cluster cannot be reached or has no such node, 1 any other
+    error, 64 wrong usage.
     """
     settings_of(context)
 
@@ -144,7 +145,7 @@ def _run(arguments: Sequence[str]) -> int:
         return exit_codes.FAILURE
     except click.ClickException as error:
         _complain(error.format_message())
-        return exit_codes.FAILURE
+        return error.exit_code
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,6 @@
 
 OK = 0
 FAILURE = 1  # any error that has no code of its own
-UNREACHABLE = 2  # no node of the cluster answers
-UNHEALTHY = 10  # `status` reached the cluster and something is wrong, or others work on it
+UNREACHABLE = 2  # no node of the cluster answers, or it has no such node, or not on that host
+UNHEALTHY = 10  # the cluster answers and something is wrong or not possible now, or others work
 USAGE = 64  # sysexits.h EX_USAGE

@@ -2,6 +2,8 @@
 
 The first one (or SIGTERM, or the end of the terminal) interrupts what waits, and lets everything
 else finish what it does; the second one interrupts whatever is going on.
+
+`orderly_end` is for commands that need no such distinction, and undo what they did.
 """
 
 import contextlib
@@ -52,3 +54,22 @@ class Interrupts:
             yield
         finally:
             self._is_waiting = False
+
+
+@contextlib.contextmanager
+def orderly_end() -> Iterator[None]:
+    """Let SIGTERM, and the end of the terminal, raise KeyboardInterrupt as Ctrl-C does."""
+    heard = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else `nohup` wants it so
+        heard.append(signal.SIGHUP)
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        # Not raised here: asyncio makes SIGINT cancel what it runs, and nothing goes on after that.
+        signal.raise_signal(signal.SIGINT)
+
+    before = [(each, signal.signal(each, interrupt)) for each in heard]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)

@@ -23,7 +23,7 @@ from typing import NoReturn
 from dlog.errors import ConfigError, DlogError
 from dlog.version import VERSION
 from dlogd.config.config_digest import digest_of
-from dlogd.config.load import load_config
+from dlogd.config.load import examine, load_config
 from dlogd.config.schema import Config
 from dlogd.node import cluster_timings, secret_files
 from dlogd.node.broker import Broker
@@ -102,9 +102,15 @@ def _wrong_values(config: Config) -> list[str]:
 
 def _preflight(path: Path, environ: Mapping[str, str]) -> int:
     """Say all that a start would stumble over; return the code with which it would end."""
-    config = load_config(path, environ)
+    examined = examine(path, environ)
+    config, wrong = examined.config, examined.problems
+    if config is None:
+        raise ConfigError(wrong)
+    if not examined.faulty:
+        # Rules between values would blame a default.
+        wrong = wrong + _wrong_values(config)
     checks = importlib.import_module("dlogd.preflight.checks")
-    findings = checks.findings(config, _wrong_values(config))
+    findings = checks.findings(config, wrong, sorted(examined.faulty))
     for each in findings:
         sys.stderr.write(f"dlogd: {each.weight.value}: {each.text}\n")
     code: int = importlib.import_module("dlogd.preflight.findings").exit_code_of(findings)

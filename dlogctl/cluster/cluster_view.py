@@ -21,12 +21,25 @@ from dlog.client.admin_views import (
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView, PartitionView
 from dlog.errors import DlogError, TransportError, UnsupportedVersionError, WireError
+from dlogctl import exit_codes
 
 MIN_ISR = "min.insync.replicas"
 QUORUM_PATIENCE_S = 2.0
 """How long to wait for somebody who leads the metadata."""
 SILENCE_MS = 5_000
 """A voter that has not been heard of for so long is called silent."""
+
+
+class NoNodeError(click.ClickException):
+    """The cluster has no node of this id."""
+
+    exit_code = exit_codes.UNREACHABLE
+
+
+class NodeDownError(click.ClickException):
+    """The cluster has this node, and it is down."""
+
+    exit_code = exit_codes.UNHEALTHY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +90,10 @@ class Cluster:
         ]
 
     def node(self, node_id: int) -> NodeState:
-        """Return one node; raise click.ClickException when the cluster has none of this id."""
+        """Return one node; raise NoNodeError when the cluster has none of this id."""
         if node_id not in self.nodes:
             there = ", ".join(map(str, self.nodes))
-            raise click.ClickException(
+            raise NoNodeError(
                 f"the cluster has no node {node_id}; its nodes: {there}; see: dlogctl node list"
             )
         return self.nodes[node_id]
@@ -192,6 +205,15 @@ async def look(client: BlockingClient) -> Cluster:
         }
     quorum, problem = await _quorum(client)
     return Cluster(view=view, nodes=nodes, quorum=quorum, quorum_problem=problem)
+
+
+async def expect_up(client: BlockingClient, node_id: int) -> None:
+    """Raise NoNodeError or NodeDownError: what only the node itself tells cannot be asked for."""
+    if (await look(client)).node(node_id).is_fenced:
+        raise NodeDownError(
+            f"node {node_id} is down, and only the node itself tells this. Start it, on its host:"
+            " sudo systemctl start dlogd.service; then repeat the command, see: dlogctl node list"
+        )
 
 
 async def look_closely(client: BlockingClient) -> Cluster:

@@ -7,6 +7,8 @@ import click
 from dlog.client.admin import Resource
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ConfigEntry
+from dlog.errors import BrokerNotAvailableError
+from dlogctl.cluster.cluster_view import expect_up
 from dlogctl.cluster.config_meaning import Meaning
 from dlogctl.session import naming_topic
 
@@ -57,6 +59,13 @@ def target_of(context: click.Context, topic: str | None, node: int | None = None
 
 
 def describe(client: BlockingClient, target: Target) -> list[ConfigEntry]:
-    """Return the configs of `target`; the cluster has only those that somebody has set."""
-    with naming_topic(target.name):
-        return client.run(lambda: client.admin.describe_configs(target.resource, target.name))
+    """Return the configs of `target`; the cluster has only those that were set.
+
+    Raises NoNodeError or NodeDownError when a node does not tell its own.
+    """
+    try:
+        with naming_topic(target.name):
+            return client.run(lambda: client.admin.describe_configs(target.resource, target.name))
+    except BrokerNotAvailableError:
+        client.run(lambda: expect_up(client, int(target.name)))
+        raise

@@ -11,6 +11,7 @@ from dlog.client.blocking import BlockingClient
 from dlog.client.views import LogDirView
 from dlog.errors import NONE, DlogError
 from dlogctl import exit_codes
+from dlogctl.cluster.cluster_view import expect_up
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Column, Output, format_bytes
 from dlogctl.output.escaping import say
@@ -57,8 +58,7 @@ async def _gather(client: BlockingClient, nodes: tuple[int, ...]) -> Found:
     view = await client.admin.describe_cluster()
     for node_id in nodes:
         if node_id not in view.nodes:
-            there = ", ".join(map(str, sorted(view.nodes)))
-            raise click.ClickException(f"the cluster has no node {node_id}; its nodes: {there}")
+            await expect_up(client, node_id)
 
     async def ask(node_id: int) -> Sequence[LogDirView] | str:
         try:

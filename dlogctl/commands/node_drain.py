@@ -10,6 +10,7 @@ from dlog.client.admin_views import Drain
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import Cluster, look, look_closely
 from dlogctl.cluster.draining import Remainder, hand_over, homeless_of, left_on, wait_drained
+from dlogctl.cluster.lock_holding import renewed
 from dlogctl.cluster.maintenance import held_back, permit_option
 from dlogctl.cluster.partition_names import some
 from dlogctl.commands.controller_change import with_cure
@@ -104,12 +105,13 @@ def drain(
 
     Remembered until `undrain`, over restarts of the nodes. Exit code 0 when everything that can
     move has moved; partitions that no other node in sync can lead are listed then. Exit code 10
-    when something could move and does not, with --replicas when anything is left, and when another
-    operator works on the cluster (dlogctl maintenance show).
+    when something could move and does not, with --replicas when anything is left, when no other
+    node could take anything, and when another operator works on the cluster (dlogctl maintenance
+    show). Exit code 2 when the cluster cannot be reached, or has no such node.
     """
     settings = settings_of(context)
     kind = Drain.REPLICAS if replicas else Drain.LEADERS
-    with connected(settings) as client:
+    with renewed(settings, token), connected(settings) as client:
         cluster = client.run(lambda: look_closely(client) if replicas else look(client))
         for node_id in node_ids:
             cluster.node(node_id)
@@ -140,17 +142,29 @@ def drain(
     return _conclude(settings, node_ids, kind, lefts, patience)
 
 
+class _NoTakersError(click.ClickException):
+    """Nothing can move now."""
+
+    exit_code = exit_codes.UNHEALTHY
+
+
 def _check_takers(cluster: Cluster, node_ids: Sequence[int]) -> None:
-    """Raise click.ClickException when nobody would be left to take what is moved."""
+    """Raise _NoTakersError when no node would be left to take what is moved."""
     takers = [
         each
         for each in cluster.nodes.values()
         if not each.is_fenced and each.drain is Drain.NONE and each.node_id not in node_ids
     ]
-    if not takers:
-        raise click.ClickException(
-            "no other node is up and undrained, so nothing can move; see: dlogctl node list"
+    if takers:
+        return
+    if len(cluster.nodes) == 1:
+        raise _NoTakersError(
+            f"node {node_ids[0]} is the only node, so nothing can move. To restart it, wait until"
+            " clients can do without it, then on its host: sudo systemctl restart dlogd.service"
         )
+    raise _NoTakersError(
+        "no other node is up and undrained, so nothing can move; see: dlogctl node list"
+    )
 
 
 def _rehearse(

@@ -2,12 +2,15 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import click
 
 from dlog.client.blocking import BlockingClient
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import look_closely
+from dlogctl.cluster.lock_holding import renewed
+from dlogctl.cluster.maintenance import permit_option
 from dlogctl.cluster.risks import Risks, risks_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Output
@@ -95,16 +98,20 @@ def show(output: Output, node_id: int, risks: Risks) -> None:
 )
 @click.option("--patience", callback=take_seconds, metavar="TIME",
               help="Wait until it may; give up after so long without a change.")  # fmt: skip
+@permit_option
 @common_options
 @click.pass_context
-def pre_restart(context: click.Context, node_id: int, patience: float | None) -> int:
+def pre_restart(
+    context: click.Context, node_id: int, patience: float | None, token: UUID | None
+) -> int:
     """Say whether NODE may be restarted, and what that would do to which partitions.
 
     Partitions whose replication factor is not above their min.insync.replicas are listed and do not
-    count against it: nothing can be done about them. Exit code 0 it may, 10 not now.
+    count against it: nothing can be done about them. The wait renews the maintenance lock of a
+    token. Exit code 0 it may, 10 not now.
     """
     settings = settings_of(context)
-    with connected(settings) as client:
+    with renewed(settings, token), connected(settings) as client:
         risks = client.run(lambda: await_restartable(client, node_id, patience))
     show(Output(settings), node_id, risks)
     if risks.may_restart:

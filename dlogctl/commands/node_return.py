@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from uuid import UUID
 
 import click
 
@@ -10,6 +11,8 @@ from dlog.errors import NONE, DlogError, TransportError
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import Cluster, look
 from dlogctl.cluster.http_status import ask_all
+from dlogctl.cluster.lock_holding import renewed
+from dlogctl.cluster.maintenance import permit_option
 from dlogctl.cluster.returns import Left, Progress, Statuses, left_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output.documents import Output, format_duration
@@ -94,21 +97,27 @@ async def wait_back(
 @click.option("--no-wait", is_flag=True, help="Look once.")
 @click.option("--patience", default=PATIENCE, show_default=True, callback=take_seconds,
               metavar="TIME", help="Give up when nothing has moved for so long.")  # fmt: skip
+@permit_option
 @common_options
 @click.pass_context
 def post_restart(
-    context: click.Context, node_id: int, since: int | None, no_wait: bool, patience: float
+    context: click.Context,
+    node_id: int,
+    since: int | None,
+    no_wait: bool,
+    patience: float,
+    token: UUID | None,
 ) -> int:
     """Wait until NODE is back: registered, in the ISR of all its partitions, its disks online.
 
     It waits as long as there is progress: partitions and bytes that are left shrink, recovery
-    counts. What is wrong with other nodes is named and does not count. Exit code 0 it is back, 10
-    it is not, and nothing moves.
+    counts. What is wrong with other nodes is named and does not count. The wait renews the
+    maintenance lock of a token. Exit code 0 it is back, 10 it is not, and nothing moves.
     """
     settings = settings_of(context)
     output = Output(settings)
     begun = time.monotonic()
-    with connected(settings) as client:
+    with renewed(settings, token), connected(settings) as client:
         left = client.run(
             lambda: wait_back(client, settings, node_id, since, 0 if no_wait else patience)
         )

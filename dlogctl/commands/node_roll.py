@@ -1,6 +1,9 @@
 """`dlogctl node restart`: one node restarted by hand, so that no producer notices."""
 
+from collections.abc import Set
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 from uuid import UUID
 
 import click
@@ -10,13 +13,15 @@ from dlog.client.blocking import BlockingClient
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import look
 from dlogctl.cluster.draining import hand_over, wait_drained
+from dlogctl.cluster.lock_holding import Hold, holding
 from dlogctl.cluster.maintenance import HeldByOthersError, held_back, permit_option
 from dlogctl.cluster.partition_names import some
-from dlogctl.cluster.returns import epoch_of
+from dlogctl.cluster.returns import Left, epoch_of
 from dlogctl.commands.node_restart import await_restartable, show
 from dlogctl.commands.node_return import statuses_of, wait_back
 from dlogctl.commands.restart_ways import Here, OverSsh, Told, Way
 from dlogctl.groups import ExampleCommand
+from dlogctl.interrupts import orderly_end
 from dlogctl.output.documents import Output
 from dlogctl.output.escaping import say
 from dlogctl.session import connected
@@ -86,102 +91,164 @@ def restart(
     """Restart NODE: pre-restart, drain, restart on its host, post-restart, undrain.
 
     With --ssh and --here a preflight on the host comes before the stop. The node is undrained in
-    every case, also when this command is interrupted. Exit code 10 when it was refused, the node is
-    not back, or another operator works on the cluster (dlogctl maintenance show).
+    every case, also when this command is interrupted. It holds the maintenance lock meanwhile,
+    unless you give the token of yours. Exit code 10 when it was refused, the node is not back, or
+    another operator works on the cluster (dlogctl maintenance show).
     """
     settings = settings_of(context)
     way = _way(ssh, unit, here, release, config)
-    with connected(settings) as client:
-        risks = client.run(lambda: await_restartable(client, node_id, 0 if dry_run else patience))
-        if not risks.may_restart or dry_run:
+    with orderly_end(), connected(settings) as client:
+        if dry_run:
+            risks = client.run(lambda: await_restartable(client, node_id, 0))
             show(Output(settings), node_id, risks)
             return exit_codes.OK if risks.may_restart else exit_codes.UNHEALTHY
-        refusal = way.check(node_id)
-        if refusal is not None:
-            say(f"node {node_id} was not stopped: {refusal}", err=True)
-            return exit_codes.UNHEALTHY
-        since = client.run(lambda: _epoch(client, settings, node_id))
-        if since < 0:
-            say(f"no node tells the epoch of node {node_id}, by which its restart would be noticed:"
-                " run this where the nodes' http.address can be reached; a node alone is restarted"
-                f" by systemctl restart {unit}", err=True)  # fmt: skip
-            return exit_codes.UNHEALTHY
-        drained = True
-        try:
-            _drain(client, node_id, patience, token)
-            _go(client, settings, node_id, since, way, patience, rollback)
-        except HeldByOthersError:
-            drained = False  # not by us: another operator works on the cluster
-            raise
-        except _RefusedError:
-            return exit_codes.UNHEALTHY
-        finally:
-            if drained:
-                client.run(lambda: client.admin.drain_node(node_id, Drain.NONE))
-                say(f"node {node_id} is drained no longer", err=True)
+        client.run(lambda: _expect_node(client, node_id))
+        with holding(settings, client, f"restart of node {node_id}", node_id, token) as hold:
+            one = _Restart(client, settings, node_id, way, patience, rollback, hold)
+            try:
+                one.run()
+            except _RefusedError:
+                return exit_codes.UNHEALTHY
     Output(settings).done(f"node {node_id} was restarted", node=node_id, result="restarted")
     settings.suggest("dlogctl status")
     return exit_codes.OK
 
 
+async def _expect_node(client: BlockingClient, node_id: int) -> None:
+    (await look(client)).node(node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Restart:
+    """One restart, under the lock. Each step says what is wrong and raises _RefusedError."""
+
+    client: BlockingClient
+    settings: Settings
+    node_id: int
+    way: Way
+    patience_s: float
+    rollback: bool
+    hold: Hold | None
+
+    def run(self) -> None:
+        """Do it. Raises HeldByOthersError when another operator ended the lock and works now."""
+        drained_before = self.client.run(self._drained_others)
+        self._expect_restartable()
+        refusal = self.way.check(self.node_id)
+        if refusal is not None:
+            self._refuse(refusal)
+        since = self._epoch_before()
+        drained = True
+        try:
+            self.drain()
+            self.look_again(drained_before)
+            self._go(since)
+        except HeldByOthersError:
+            drained = False  # not by us: another operator works on the cluster
+            raise
+        finally:
+            if drained:
+                self.client.run(lambda: self.client.admin.drain_node(self.node_id, Drain.NONE))
+                say(f"node {self.node_id} is drained no longer", err=True)
+
+    def _refuse(self, why: str) -> NoReturn:
+        say(f"node {self.node_id} was not stopped: {why}", err=True)
+        raise _RefusedError
+
+    def _expect_restartable(self) -> None:
+        node_id = self.node_id
+        risks = self.client.run(lambda: await_restartable(self.client, node_id, self.patience_s))
+        if not risks.may_restart:
+            show(Output(self.settings), node_id, risks)
+            raise _RefusedError
+
+    async def _drained_others(self) -> set[int]:
+        nodes = (await look(self.client)).nodes.values()
+        return {e.node_id for e in nodes if e.drain is not Drain.NONE} - {self.node_id}
+
+    def _epoch_before(self) -> int:
+        """Return the epoch by which the restart will be noticed."""
+        since = self.client.run(lambda: _epoch(self.client, self.settings, self.node_id))
+        is_alone = len(self.client.run(lambda: look(self.client)).nodes) == 1
+        if is_alone:
+            words = f"node {self.node_id} is the only node: clients wait while it is down"
+            if since < 0:
+                self._refuse(f"{words}. When they can: sudo {self.way.command}")
+            say(words, err=True)
+        if since < 0:
+            self._refuse(
+                f"no node tells the epoch of node {self.node_id}, by which its restart would be"
+                " noticed: run this where the nodes' http.address can be reached"
+            )
+        return since
+
+    def drain(self) -> None:
+        """Move what can move."""
+        client, node_id = self.client, self.node_id
+        token = self.hold.token if self.hold is not None else None
+
+        async def drain() -> tuple[list[str], list[str]]:
+            cluster = await look(client)
+            with held_back():
+                await client.admin.drain_node(node_id, Drain.LEADERS, token=token)
+            told = await hand_over(client, cluster, node_id, ())
+            if told is not None:
+                say(told, err=True)
+            left = await wait_drained(client, node_id, Drain.LEADERS, (), self.patience_s)
+            return left.movable, left.kept_by_drains
+
+        movable, kept = client.run(drain)
+        if movable:
+            self._refuse(f"its leaders do not move: {some(movable)}")
+        if kept:
+            self._refuse(f"only drained nodes could lead {some(kept)}; see: dlogctl node list")
+
+    def look_again(self, drained_before: Set[int]) -> None:
+        """Judge directly before the stop: the drain may have taken long."""
+        if self.hold is not None:
+            hold = self.hold
+            try:
+                self.client.run(lambda: hold.renew(self.client))
+            except HeldByOthersError as error:
+                self._refuse(str(error))
+        self._expect_restartable()
+        new = self.client.run(self._drained_others) - drained_before
+        if new:
+            self._refuse(
+                f"meanwhile others were drained ({', '.join(map(str, sorted(new)))}): wait until"
+                " that work has ended, see: dlogctl node list"
+            )
+
+    def _go(self, since: int) -> None:
+        """Restart, wait, and take back what does not come back."""
+        try:
+            problem = self.way.restart(self.node_id, self.patience_s)
+        except BaseException:
+            # Whatever it was, a node that was stopped for this does not stay down.
+            if self.rollback:
+                self.way.take_back(self.patience_s)
+            raise
+        if problem is None:
+            back = self._wait_back(since)
+            if back.is_back:
+                return
+            problem = "; ".join(back.reasons)
+        say(f"node {self.node_id} is not back: {problem}", err=True)
+        if not self.rollback:
+            raise _RefusedError
+        undone = self.way.take_back(self.patience_s)
+        if undone is not None:
+            say(f"node {self.node_id}: {undone.told}", err=True)
+        if undone is not None and undone.runs:
+            for reason in self._wait_back(since).reasons:
+                say(f"node {self.node_id} is not back: {reason}", err=True)
+        raise _RefusedError
+
+    def _wait_back(self, since: int) -> Left:
+        return self.client.run(
+            lambda: wait_back(self.client, self.settings, self.node_id, since, self.patience_s)
+        )
+
+
 async def _epoch(client: BlockingClient, settings: Settings, node_id: int) -> int:
     return epoch_of(node_id, await statuses_of(client, settings, await look(client)))
-
-
-def _drain(client: BlockingClient, node_id: int, patience_s: float, token: UUID | None) -> None:
-    """Move what can move; raise _RefusedError when something does not, and that was said."""
-
-    async def drain() -> tuple[list[str], list[str]]:
-        cluster = await look(client)
-        with held_back():
-            await client.admin.drain_node(node_id, Drain.LEADERS, token=token)
-        told = await hand_over(client, cluster, node_id, ())
-        if told is not None:
-            say(told, err=True)
-        left = await wait_drained(client, node_id, Drain.LEADERS, (), patience_s)
-        return left.movable, left.kept_by_drains
-
-    stopped = f"node {node_id} was not stopped:"
-    movable, kept = client.run(drain)
-    if movable:
-        say(f"{stopped} its leaders do not move: {some(movable)}", err=True)
-        raise _RefusedError
-    if kept:
-        say(f"{stopped} only drained nodes could lead {some(kept)}; see: dlogctl node list",
-            err=True)  # fmt: skip
-        raise _RefusedError
-
-
-def _go(
-    client: BlockingClient,
-    settings: Settings,
-    node_id: int,
-    since: int,
-    way: Way,
-    patience_s: float,
-    rollback: bool,
-) -> None:
-    """Restart, wait; raise _RefusedError when that went wrong and was said."""
-    try:
-        problem = way.restart(node_id, patience_s)
-    except BaseException:
-        # Whatever it was, a node that was stopped for this does not stay down.
-        if rollback:
-            way.take_back(patience_s)
-        raise
-    if problem is None:
-        back = client.run(lambda: wait_back(client, settings, node_id, since, patience_s))
-        if back.is_back:
-            return
-        problem = "; ".join(back.reasons)
-    say(f"node {node_id} is not back: {problem}", err=True)
-    if not rollback:
-        raise _RefusedError
-    undone = way.take_back(patience_s)
-    if undone is not None:
-        say(f"node {node_id}: {undone.told}", err=True)
-    if undone is not None and undone.runs:
-        back = client.run(lambda: wait_back(client, settings, node_id, since, patience_s))
-        for reason in back.reasons:
-            say(f"node {node_id} is not back: {reason}", err=True)
-    raise _RefusedError

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import click
 
@@ -21,6 +22,8 @@ from dlog.errors import (
     WireError,
 )
 from dlogctl import exit_codes
+from dlogctl.cluster.lock_holding import renewed
+from dlogctl.cluster.maintenance import permit_option
 from dlogctl.cluster.moves import (
     FOLLOWER,
     LEADER,
@@ -260,6 +263,7 @@ def take_rate(_context: click.Context, _parameter: click.Parameter, text: str | 
 @click.option("--wait", is_flag=True, help="Wait until the new replicas are in sync.")
 @click.option("--throttle", "rate", metavar="BYTES", callback=take_rate,
               help="With --wait: so much per second, such as 20MiB.")  # fmt: skip
+@permit_option
 @common_options
 @click.pass_context
 def reassign(
@@ -269,11 +273,13 @@ def reassign(
     cancel: bool,
     wait: bool,
     rate: int | None,
+    token: UUID | None,
 ) -> int:
     """Move the replicas of partitions to the nodes named, the preferred leader first.
 
     The old replicas go when the new ones are in sync. Each partition is done or refused on its own.
-    A throttle holds for each node, and is taken back when the command ends.
+    A throttle holds for each node, and is taken back when the command ends. The wait renews the
+    maintenance lock of a token.
     """
     if rate is not None and not wait:
         raise click.UsageError("--throttle needs --wait, which removes it in the end", context)
@@ -282,7 +288,7 @@ def reassign(
     if cancel and (file is not None or wait or any("=" in each for each in moves)):
         raise click.UsageError("--cancel accepts only names of partitions or topics", context)
     settings = settings_of(context)
-    with connected(settings) as client:
+    with renewed(settings, token), connected(settings) as client:
         view = client.run(client.admin.describe_topics)
         targets = _take_targets(view, moves, file, cancel)
         if cancel:

@@ -2,12 +2,15 @@
 
 import math
 from typing import Any
+from uuid import UUID
 
 import click
 
 from dlog.client.admin_views import Drain
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import Cluster, look_closely
+from dlogctl.cluster.lock_holding import renewed
+from dlogctl.cluster.maintenance import permit_option
 from dlogctl.cluster.partition_names import Partition
 from dlogctl.cluster.rebalance import Rebalance, Replicas
 from dlogctl.commands.partition_change import take_rate, tell, throttled, wait_moved
@@ -117,6 +120,7 @@ def _show(
 @click.option("--patience", callback=take_seconds, metavar="TIME",
               help="With --wait: give up when nothing has moved for so long.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the moves, begin none.")
+@permit_option
 @common_options
 @click.pass_context
 def rebalance(
@@ -126,11 +130,13 @@ def rebalance(
     rate: int | None,
     patience: float | None,
     dry_run: bool,
+    token: UUID | None,
 ) -> int:
     """Even out replicas and preferred leaders over the nodes, by the least moves.
 
     Nodes that are fenced or drained take nothing. No partition is left on fewer racks than before.
-    After it `dlogctl partition elect` makes the preferred leaders lead.
+    After it `dlogctl partition elect` makes the preferred leaders lead. The wait renews the
+    maintenance lock of a token.
     """
     if rate is not None and not wait:
         raise click.UsageError("--throttle needs --wait, which removes it in the end", context)
@@ -138,7 +144,7 @@ def rebalance(
         raise click.UsageError("--patience needs --wait", context)
     settings = settings_of(context)
     output = Output(settings)
-    with connected(settings) as client:
+    with renewed(settings, token), connected(settings) as client:
         cluster = client.run(lambda: look_closely(client))
         moves = _rebalance(cluster, only_to)
         before = moves.counts()

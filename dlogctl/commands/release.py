@@ -10,7 +10,7 @@ from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.output.documents import Column, Output
 from dlogctl.output.escaping import say
 from dlogctl.release import directory
-from dlogctl.release.bundle import RefusedError
+from dlogctl.release.bundle import MANIFEST, RefusedError
 from dlogctl.release.making import locked
 from dlogctl.settings import common_options, settings_of
 
@@ -67,6 +67,9 @@ def list_releases(context: click.Context, root: Path) -> int:
         for each in found
     ]
     output.rows(rows, COLUMNS)
+    for name in directory.strays(root):
+        path = directory.path_of(name, root)
+        say(f"{path} is not a release: it has no {MANIFEST}; move it away", err=True)
     if not found and output.for_people:
         say(f"there is no release in {root}: unpack a bundle and run its ./install make", err=True)
     settings.suggest("dlogctl release verify")

@@ -6,12 +6,15 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from dlog.errors import ConfigError
+from dlogctl import exit_codes
 from dlogctl.output.escaping import say
 from dlogctl.release.bundle import RefusedError
 from dlogctl.release.changeover import Changeover, config_of
 from dlogctl.release.unit import Unit
-from dlogd.config.load import load_config
+from dlogd.config.load import examine
 
 USER = "dlog"
 
@@ -25,12 +28,24 @@ class TakenBack:
     """Whether the node was started, so that its return is worth a wait."""
 
 
-def node_here(config: Path) -> int | None:
-    """Return the `node.id` of a configuration file; None where it is wrong or not there."""
+class WrongHostError(click.ClickException):
+    """The host that was named is not known to be that of the node."""
+
+    exit_code = exit_codes.UNREACHABLE
+
+
+def node_of(config: str | Path) -> int | None:
+    """Return the `node.id` of a configuration or its file; None where it cannot be read.
+
+    Other keys may be wrong, or of another version.
+    """
     try:
-        return load_config(config).node.id
+        found = examine(config)
     except (OSError, ConfigError):
         return None
+    if found.config is None or "node.id" in found.faulty:
+        return None
+    return found.config.node.id
 
 
 class Told:
@@ -45,7 +60,10 @@ class Told:
         return f"systemctl restart {shlex.quote(self._unit)}"
 
     def check(self, _node_id: int) -> str | None:
-        """Return why a start on its host would fail, as far as it can be known."""
+        """Return why a start on its host would fail, as far as it can be known.
+
+        Raises WrongHostError where the host is not the node's.
+        """
         return None
 
     def restart(self, node_id: int, _patience_s: float) -> str | None:
@@ -65,16 +83,29 @@ class OverSsh(Told):
         super().__init__(unit)
         self._destination = destination
 
-    def _run(self, command: str) -> int:
-        """Run a command as root on the host; return its exit code. What it says is shown."""
+    def _command(self, command: str) -> list[str]:
+        """Return what runs a command as root on the host."""
         # A host that does not answer any more must not hold this up.
         options = ["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
         options += ["-o", "BatchMode=yes", "--", self._destination]
-        return subprocess.run(["ssh", *options, f"sudo -n {command}"], check=False).returncode
+        return ["ssh", *options, f"sudo -n {command}"]
 
-    def check(self, _node_id: int) -> str | None:
-        """Ask the preflight there."""
+    def _run(self, command: str) -> int:
+        """Run a command as root on the host; return its exit code. What it says is shown."""
+        return subprocess.run(self._command(command), check=False).returncode
+
+    def check(self, node_id: int) -> str | None:
+        """Look whose host it is, and ask the preflight there."""
         config = shlex.quote(str(config_of(self._unit)))
+        read = self._command(f"cat {config}")
+        text = subprocess.run(read, stdout=subprocess.PIPE, check=False).stdout
+        there = node_of(text.decode(errors="replace")) if text.strip() else None
+        if there != node_id:
+            whose = "cannot be read" if there is None else f"is that of node {there}"
+            raise WrongHostError(
+                f"node {node_id} was not stopped: {config} on {self._destination} {whose};"
+                f" name the host of node {node_id}, see: dlogctl node describe {node_id}"
+            )
         if self._run(f"runuser -u {USER} -- dlogd --preflight --config {config}") != 0:
             return "a start would fail there"
         return None
@@ -96,9 +127,12 @@ class Here(Told):
 
     def check(self, node_id: int) -> str | None:
         """Ask the preflight of the release that will run; the node must be the one here."""
-        here = node_here(self._changeover.config)
+        here = node_of(self._changeover.config)
         if here is not None and here != node_id:
-            return f"{self._changeover.config} is that of node {here}: run this on its own host"
+            raise WrongHostError(
+                f"node {node_id} was not stopped: {self._changeover.config} is that of node"
+                f" {here}: run this on the host of node {node_id}"
+            )
         try:
             self._changeover.check()
             program = self._changeover.program

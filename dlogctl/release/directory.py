@@ -43,11 +43,24 @@ def linked(name: str, root: Path = ROOT) -> str | None:
 
 def versions(root: Path = ROOT) -> list[str]:
     """Return the versions of the whole releases, the one made last at the end."""
+    other = strays(root)
+    found = [path for path in _entries(root) if path.name not in other]
+    return [path.name for path in sorted(found, key=lambda path: (_made_at(path), path.name))]
+
+
+def strays(root: Path = ROOT) -> list[str]:
+    """Return the names of files and folders among the releases that are none."""
+    # A release that is in use and has lost its manifest is a damaged one: the way back needs it.
+    kept = (linked(CURRENT, root), linked(PREVIOUS, root))
+    found = [path for path in _entries(root) if not (path / MANIFEST).is_file()]
+    return sorted(path.name for path in found if path.name not in kept)
+
+
+def _entries(root: Path) -> list[Path]:
     try:
-        found = [path for path in (root / "releases").iterdir() if not path.name.startswith(".")]
+        return [path for path in (root / "releases").iterdir() if not path.name.startswith(".")]
     except FileNotFoundError:
         return []
-    return [path.name for path in sorted(found, key=lambda path: (_made_at(path), path.name))]
 
 
 def _made_at(path: Path) -> int:

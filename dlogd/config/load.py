@@ -28,7 +28,7 @@ ENVIRONMENT_PREFIX = "DLOG_"
 ENVIRONMENT_OTHER = frozenset(
     {
         *("DLOG_CONFIG", "DLOG_BOOTSTRAP", "DLOG_CONTEXT", "DLOG_HTTP", "DLOG_OUTPUT"),
-        "DLOG_TIMEOUT",
+        *("DLOG_TIMEOUT", "DLOG_MAINTENANCE_TOKEN"),
     }
 )
 """Variables with our prefix that are no keys: the path of the file; whom `dlogctl` asks first."""
@@ -62,6 +62,9 @@ class _Reader:
         self.source = source
         self.given: dict[str, _Given] = {}
         self.problems: list[_Problem] = []
+        self.is_yaml = True
+        self.faulty: set[str] = set()
+        """Keys whose value is not known."""
 
     def problem(self, line: int, sentence: str) -> None:
         self.problems.append(_Problem(line, self._place(line), sentence))
@@ -74,6 +77,7 @@ class _Reader:
             root = plain_yaml.compose(text)
         except plain_yaml.PlainYamlError as error:
             self.problem(error.line, str(error))
+            self.is_yaml = False
         else:
             if root is not None and not _is_null(root):
                 self._walk(root, "", 0)
@@ -109,6 +113,7 @@ class _Reader:
         nodes = value.value if isinstance(value, yaml.SequenceNode) else [value]
         if not all(isinstance(node, yaml.ScalarNode) for node in nodes):
             self.problem(line, f"{name}: wants {KEYS[name].key.kind.unit}")
+            self.faulty.add(name)
             return
         if not _is_null(value):  # null: the default
             self.given[name] = _Given([node.value for node in nodes], self._place(line), line)
@@ -158,12 +163,24 @@ def _read_environment(environment: Mapping[str, str], reader: _Reader) -> dict[s
     return given
 
 
-def _parse(key: Key, given: _Given, problems: list[_Problem]) -> Any:
+def _parse(key: Key, given: _Given, reader: _Reader) -> Any:
     try:
         return key.parse(given.texts)
     except ValueError as error:
-        problems.append(_Problem(given.line, given.place, f"{key.name}: {error}"))
+        reader.problems.append(_Problem(given.line, given.place, f"{key.name}: {error}"))
+        reader.faulty.add(key.name)
         return key.default
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A configuration as far as it can be read."""
+
+    config: Config | None
+    """With the defaults of faulty keys; None: the text is no YAML."""
+    problems: list[str]
+    faulty: frozenset[str]
+    """Keys whose value cannot be read."""
 
 
 def load_config(
@@ -173,20 +190,33 @@ def load_config(
 
     Raises `ConfigError` with all problems: those of the environment first, then by line.
     """
+    found = examine(source, environment, name=name)
+    if found.problems or found.config is None:
+        raise ConfigError(found.problems)
+    return found.config
+
+
+def examine(
+    source: str | Path, environment: Mapping[str, str] | None = None, *, name: str = "dlog.yaml"
+) -> Examined:
+    """Do what `load_config` does, and return the problems with what can be read in spite of them.
+
+    Raises `ConfigError` when there is no text.
+    """
     text, name = (source, name) if isinstance(source, str) else (_text_of(source), str(source))
     reader = _Reader(name)
     reader.read(text)
     given = reader.given | _read_environment(environment or {}, reader)
     problems = reader.problems
     wrong_before = len(problems)
-    values = {each: _parse(KEYS[each].key, given[each], problems) for each in given}
+    values = {each: _parse(KEYS[each].key, given[each], reader) for each in given}
     config = build(values)
     if len(problems) == wrong_before:
         # With a value missing, the rules between keys would blame the wrong one.
         problems.extend(_violations(config, given, name))
-    if problems:
-        raise ConfigError([str(problem) for problem in sorted(problems)])
-    return config
+    sentences = [str(problem) for problem in sorted(problems)]
+    faulty = frozenset(reader.faulty)
+    return Examined(config if reader.is_yaml else None, sentences, faulty)
 
 
 def _text_of(path: Path) -> str:

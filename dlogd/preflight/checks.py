@@ -6,7 +6,7 @@ from dlog.errors import ConfigError
 from dlogd.config.schema import Config
 from dlogd.node import secret_files
 from dlogd.preflight import address_checks, clock_checks, directory_checks, limit_checks
-from dlogd.preflight.findings import Finding, never
+from dlogd.preflight.findings import Finding, never, note
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.posix import PosixDirectory
 
@@ -26,14 +26,18 @@ def _secrets(config: Config) -> list[Finding]:
     return found
 
 
-def findings(config: Config, wrong_values: Sequence[str] = ()) -> Sequence[Finding]:
+def findings(
+    config: Config, wrong_values: Sequence[str] = (), faulty: Sequence[str] = ()
+) -> Sequence[Finding]:
     """Look at everything that a start with this configuration needs on this host.
 
-    `wrong_values`: what `--check-config` says about it. No sentence comes twice.
+    `wrong_values`: what `--check-config` says about it. `faulty`: keys that have their default here
+    because their value cannot be read. No sentence comes twice.
     """
     surveyed = directory_checks.survey(config)
     found = [
         *map(never, wrong_values),
+        *_defaulted(faulty),
         *_secrets(config),
         *surveyed.findings,
         *address_checks.problems(config, surveyed.process),
@@ -41,3 +45,9 @@ def findings(config: Config, wrong_values: Sequence[str] = ()) -> Sequence[Findi
         *clock_checks.problems(config),
     ]
     return list(dict.fromkeys(found))
+
+
+def _defaulted(faulty: Sequence[str]) -> list[Finding]:
+    if not faulty:
+        return []
+    return [note(f"the checks after this line were made with the default of {', '.join(faulty)}")]

@@ -1,5 +1,6 @@
 """Wheels of a bundle: fetched ones, checked against the lock, and those that are built here."""
 
+import fcntl
 import hashlib
 import os
 import re
@@ -48,8 +49,16 @@ def fetched(machine: str) -> Path:
     """
     content = REQUIREMENTS.read_bytes() + TOOLS.read_bytes() + repr(PYTHONS).encode()
     folder = CACHE / f"{hashlib.sha256(content).hexdigest()[:16]}-{machine}"
-    if _whole(folder):
-        return folder
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # Two builds at once would throw away what the other has just fetched.
+    with (CACHE / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not _whole(folder):
+            _fetch(folder, machine)
+    return folder
+
+
+def _fetch(folder: Path, machine: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     wheels, tools = folder / "wheels", folder / "tools"
     for each in (wheels, tools):
@@ -78,7 +87,6 @@ def fetched(machine: str) -> Path:
     build += ["--require-hashes", "--no-binary=:all:", "-w", str(wheels)]
     _run([_tool_python(folder), *build, "-r", str(_locked(folder, SOURCE_ONLY))], OTHERS_EPOCH_S)
     (folder / ".whole").touch()
-    return folder
 
 
 def _tool_python(folder: Path) -> str:

@@ -65,6 +65,22 @@ def test_an_interrupt_leaves_the_node_as_it_was(sandbox: Sandbox, tmp_path: Path
     process.send_signal(signal.SIGINT)
     assert process.wait(WAIT_S) != 0
     assert sandbox.pid(NODE) == before
+    assert sandbox.ok("maintenance show") == "the maintenance lock is free\n"
+
+
+def test_of_two_at_once_one_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Each alone may go; both together would take two nodes of three down."""
+    process, said = begin(sandbox, tmp_path)
+    try:
+        wait_until(lambda: PROMPT in said.read_text())
+        code, _, err = sandbox.run("node restart 3")
+        assert code == 10
+        assert f"held for maintenance by restart of node {NODE} by " in err
+        assert f"(node {NODE})" in err
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 1, said.read_text()
+    assert sandbox.ok("maintenance show") == "the maintenance lock is free\n"
 
 
 def test_over_ssh_nothing_is_stopped_that_would_not_start(
@@ -76,7 +92,8 @@ def test_over_ssh_nothing_is_stopped_that_would_not_start(
     restart = f"{' '.join(CTL)} sandbox restart {NODE} --dir {sandbox.directory}"
     program.write_text(
         f'#!/bin/sh\necho "$@" >> {asked}\n'
-        f'case "$*" in *preflight*) exit ${{PREFLIGHT:-0}};; esac\n{restart} > /dev/null\n'
+        f'case "$*" in *" cat "*) echo node.id: {NODE}; exit;;'
+        f" *preflight*) exit ${{PREFLIGHT:-0}};; esac\n{restart} > /dev/null\n"
     )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -84,7 +101,7 @@ def test_over_ssh_nothing_is_stopped_that_would_not_start(
     process, said = begin(sandbox, tmp_path, "--ssh", "admin@h2")
     assert process.wait(WAIT_S) == 10
     assert f"node {NODE} was not stopped: a start would fail there" in said.read_text()
-    assert asked.read_text().count("\n") == 1
+    assert asked.read_text().count("\n") == 2
     monkeypatch.setenv("PREFLIGHT", "0")
     before = sandbox.epoch(NODE, 1)
     process, said = begin(sandbox, tmp_path, "--ssh", "admin@h2")
@@ -103,6 +120,10 @@ def test_a_restart_that_would_hurt_is_refused(sandbox: Sandbox) -> None:
         assert "node 3 is fenced: bring it back first" in out
         code, _, _ = sandbox.run(f"node restart {NODE} --patience 300ms")
         assert code == 10
+        for command in ("config set leader.replication.throttled.rate=1MiB", "log-dirs"):
+            code, _, err = sandbox.run(f"{command} --node 3 --timeout 500ms")
+            assert code == 10, err
+            assert "node 3 is down, and only the node itself tells this. Start it, on its" in err
     finally:
         os.kill(sandbox.pid(3), signal.SIGCONT)
     sandbox.until(lambda: sandbox.node(3)["state"] == "active")

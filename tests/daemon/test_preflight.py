@@ -77,3 +77,25 @@ def test_what_no_start_survives_is_told_with_the_code_of_a_start(
         assert (code, out) == (os.EX_CONFIG, "") and words in err
         node.start(wait=False)
         assert node.wait() == code
+
+
+def test_wrong_keys_hide_nothing_else(tmp_path: Path) -> None:
+    """All wrong keys, and what can be checked without them: here a port that is in use."""
+    with daemon(tmp_path) as node:
+        port = fixed_ports(node)
+        right = node.config_path.read_text()
+        wrong = ("flush.polcy: always\n", "log.level: loud\n", "node.rack: [a, b]\n")
+        with socket.create_server(("127.0.0.1", port)):
+            node.config_path.write_text(right + "".join(wrong))
+            code, out, err = preflight(node)
+        assert (code, out) == (os.EX_CONFIG, "")
+        lines = err.splitlines()
+        assert [line.split(": ")[1] for line in lines] == ["never", "never", "never", "later"], err
+        for line, key in zip(lines, ("flush.polcy", "log.level", "node.rack"), strict=False):
+            assert f": {key}: " in line
+        assert f"port {port} of 127.0.0.1 is in use" in lines[3]
+        _, _, whole = run_to_end("--config", str(node.config_path), "--preflight")
+        assert "note: the checks after this line were made with the default of log.level," in whole
+        node.config_path.write_text("listeners: [")
+        code, _, err = preflight(node)
+        assert code == os.EX_CONFIG and "is no YAML" in err and err.count("\n") == 1

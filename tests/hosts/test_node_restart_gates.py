@@ -118,7 +118,9 @@ def wrong_file(sandbox: Sandbox, folder: Path, change: str) -> list[str]:
     asked = folder / "asked"
     program = folder / "ssh"
     program.write_text(
-        f'#!/bin/sh\necho "$@" >> {asked}\ncase "$*" in *preflight*) exit 78;; esac\nexit 1\n'
+        f'#!/bin/sh\necho "$@" >> {asked}\n'
+        f'case "$*" in *" cat "*) echo node.id: {NODE}; exit;; *preflight*) exit 78;; esac\n'
+        "exit 1\n"
     )
     program.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
@@ -135,7 +137,7 @@ MUTANTS: dict[str, tuple[Scenario, str]] = {
         another_node_is_down,
         AT_ONCE.format(name="await_restartable", answer="may_restart"),
     ),
-    "drain": (told_and_restarted, NO_CHECK.format(name="_drain")),
+    "drain": (told_and_restarted, NO_CHECK.format(name="_Restart.drain")),
     "post-restart": (told_and_restarted, AT_ONCE.format(name="wait_back", answer="is_back")),
     "undrain": (told_and_restarted, NO_UNDRAIN),
     "preflight": (wrong_file, "restart_ways.OverSsh.check = lambda *_: None"),

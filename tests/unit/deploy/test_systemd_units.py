@@ -49,12 +49,15 @@ def test_systemd_accepts_them(tmp_path: Path) -> None:
         for key in ("User", "Group"):  # the account is not on this machine
             text = text.replace(f"\n{key}=dlog\n", f"\n{key}=root\n")
         (tmp_path / name).write_text(text)
+    analyze = shutil.which("systemd-analyze")
+    assert analyze is not None
     verified = subprocess.run(
-        ["systemd-analyze", "verify", tmp_path / "dlogd.service", tmp_path / "dlogd@1.service"],
+        [analyze, "verify", tmp_path / "dlogd.service", tmp_path / "dlogd@1.service"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
+        env={"PATH": str(tmp_path)},  # a bare host has no `man`
     )
     complaints = [line for line in verified.stderr.splitlines() if "dlogd" in line]
     assert (verified.returncode, complaints) == (0, [])

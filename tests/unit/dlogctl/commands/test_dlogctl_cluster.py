@@ -42,14 +42,14 @@ def test_nodes_are_listed(ctl: Ctl, world: World) -> None:
     assert (found["rack"], found["leads"], len(found["partitions"])) == ("r2", 2, 4)
     assert "only what the metadata knows" in ctl("node describe 3").err
     missing = ctl("node describe 9")
-    assert missing.code == 1
+    assert missing.code == 2
     assert "has no node 9; its nodes: 1, 2, 3, 4; see: dlogctl node list" in missing.err
 
 
 def test_draining(ctl: Ctl, world: World) -> None:
     dry = ctl("node drain 2 --dry-run")
     assert dry.out == ("node 2: 1 leader would move\nnode 2: no other node can lead single-0\n")
-    assert ctl("node drain 1 2 3 4").code == 1, "somebody must be left"
+    assert ctl("node drain 1 2 3 4").code == 10, "somebody must be left"
     # Nobody moves anything here: no controller acts.
     stuck = ctl("node drain 2 --patience 100ms")
     assert stuck.code == 10
@@ -65,8 +65,8 @@ def test_draining(ctl: Ctl, world: World) -> None:
     assert ctl("node drain 3 --no-wait").out == "node 3 is draining\n"
     rows = json.loads(ctl("node undrain 2 3 4 -o json").out)
     assert [row["result"] for row in rows] == ["undrained"] * 3
-    assert ctl("node drain 9").code == 1
-    assert ctl("node undrain 9").code == 1
+    assert ctl("node drain 9").code == 2
+    assert ctl("node undrain 9").code == 2
 
 
 def test_that_others_are_drained_as_well_is_told(ctl: Ctl) -> None:
@@ -175,7 +175,7 @@ def test_removing_a_node(ctl: Ctl, world: World) -> None:
     assert ctl("node remove 4 --dry-run").out == "node 4 would be forgotten\n"
     assert ctl("node remove 4").code == 1, "it asks"
     assert ctl("node remove 4 --yes").out == "node 4 is forgotten\n"
-    assert ctl("node remove 4 --yes").code == 1
+    assert ctl("node remove 4 --yes").code == 2
     voters = tuple(each for each in world.quorum.state.voters if each.node_id != 3)
     world.quorum.state = replace(world.quorum.state, voters=voters)
     assert "holds 3 replicas (t-0, t-1, t-2)" in ctl("node remove 3 --yes").err
@@ -193,7 +193,7 @@ def test_before_a_restart(ctl: Ctl, world: World) -> None:
     assert "t-0 would have fewer replicas in sync" in blocked.out
     assert "would go offline: 1\n" in blocked.out
     assert "may_restart\tno\n" in ctl("node pre-restart 1 -o tsv").out
-    assert ctl("node pre-restart 9").code == 1
+    assert ctl("node pre-restart 9").code == 2
 
 
 def test_controllers_are_listed(ctl: Ctl) -> None:

@@ -47,7 +47,7 @@ def test_a_wait_ends_when_nothing_moves(ctl: Ctl) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        ("--to 9", 1, "the cluster has no node 9"),
+        ("--to 9", 2, "the cluster has no node 9"),
         ("--to 3", 1, "node 3 is fenced or drained and takes no replicas"),
         ("--throttle 1MiB", 64, "--throttle needs --wait"),
         ("--patience 1s", 64, "--patience needs --wait"),

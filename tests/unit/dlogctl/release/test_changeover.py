@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dlogctl.release import changeover, directory
-from dlogctl.release.bundle import RefusedError
+from dlogctl.release.bundle import MANIFEST, RefusedError
 from dlogctl.release.changeover import Changeover, Places, replace
 
 UNIT = "dlogd.service"
@@ -20,6 +20,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
         units = directory.path_of(version, root) / "share" / "systemd"
         units.mkdir(parents=True)
         (units / UNIT).write_text(f"unit of {version}")
+        (directory.path_of(version, root) / MANIFEST).write_text("{}")
     directory.switch("1.0", root)
     found = Places(root=root, config=tmp_path / "etc" / "dlog.yaml", unit_files=tmp_path / "units")
     for folder, name, text in ((found.config.parent, "dlog.yaml", "node.id: 1"),

@@ -46,6 +46,27 @@ def test_releases_are_listed_with_their_links(
     assert all(set(row) == {column.key for column in COLUMNS} for row in rows)
 
 
+def test_what_is_no_release_is_not_listed_and_not_deleted(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = root / "releases"
+    (place / "notes.txt").write_text("mine", encoding="utf-8")
+    (place / "backup").mkdir()
+    assert main(["release", "list", "--root", str(root), "-o", "json"]) == exit_codes.OK
+    said = capsys.readouterr()
+    assert [row["version"] for row in json.loads(said.out)] == ["1.0", "2.0"]
+    for name in ("notes.txt", "backup"):
+        assert f"{place / name} is not a release: it has no MANIFEST.json; move it" in said.err
+    assert main(["release", "verify", "--root", str(root)]) == exit_codes.OK
+    assert main(["release", "clean", "--keep", "0", "--root", str(root)]) == exit_codes.OK
+    assert {path.name for path in place.iterdir()} >= {"notes.txt", "backup"}
+    (place / "2.0" / bundle.MANIFEST).unlink()
+    capsys.readouterr()
+    assert main(["release", "list", "--root", str(root), "-o", "json"]) == exit_codes.OK
+    rows = json.loads(capsys.readouterr().out)
+    assert ("2.0", "damaged") in [(row["version"], row["commit"]) for row in rows]
+
+
 def test_whole_releases_are_said_to_be_whole(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

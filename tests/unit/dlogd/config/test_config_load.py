@@ -169,6 +169,7 @@ def test_environment_wins_over_the_file() -> None:
         "DLOG_CONNECTIONS_PER_IP_MAX": "9",
         "DLOG_CONFIG": "/etc/dlog/dlog.yaml",
         "DLOG_BOOTSTRAP": "127.0.0.1:9092",
+        "DLOG_MAINTENANCE_TOKEN": "6a0f8c1e-0b5d-4a53-9c7e-3f1d2b4a5c6d",
         "PATH": "/bin",
     }
     config = load_config("flush.policy: never\nnode.id: 5", environment)
