@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from scripts.playbooks import ANSIBLE
@@ -10,6 +11,16 @@ from tests.fakes.local_plays import LocalPlays, Said
 
 IDENTITY = "format=1\ncluster_id={cluster}\nnode_id={node}\n"
 SYSTEMCTL = "#!/bin/sh\necho 'Unit x.service does not exist' >&2\nexit 1\n"
+MISSING = """#!/bin/sh
+case "$*" in *show*) printf 'LoadState=not-found\\nActiveState=inactive\\n' ;; *) exit 1 ;; esac
+"""
+REFUSING = """#!/bin/sh
+case "$*" in
+*show*) printf 'LoadState=loaded\\nActiveState=active\\nFragmentPath=/x\\n' ;;
+*is-enabled*) echo enabled ;;
+*) echo refused >&2; exit 1 ;;
+esac
+"""
 LOOK = {"ansible.builtin.include_tasks": "tasks/own_data.yml"}
 
 
@@ -66,3 +77,13 @@ def test_an_interrupted_deletion_keeps_the_identity_to_the_end() -> None:
     tasks = yaml.safe_load((ANSIBLE / "tasks" / "deleted.yml").read_text())
     names = [task["name"] for task in tasks]
     assert names.index("Data go") < names.index("Identities go")
+
+
+@pytest.mark.parametrize("has_unit", [True, False])
+def test_a_deletion_can_be_repeated(tmp_path: Path, has_unit: bool) -> None:
+    plays = LocalPlays(tmp_path)
+    plays.program("systemctl", MISSING if not has_unit else REFUSING)
+    tasks = yaml.safe_load((ANSIBLE / "tasks" / "handed_over.yml").read_text())
+    stop = [task for task in tasks if "ansible.builtin.systemd_service" in task]
+    said = plays.run(stop, {"dlog_node": "h1", "cluster_silent": []})
+    assert (said.code == 0) != has_unit, said.output
