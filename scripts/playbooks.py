@@ -56,6 +56,7 @@ class Given:
 GIVEN = (
     Given("dlog_node", "remove_node", "str", "required",
           "Host of the inventory whose node leaves the cluster."),
+    Given("dlog_delete_data", "remove_node", "bool", "`false`", ""),
     Given("dlog_restart_before", "rolling_restart", "str", "the present time",
           "Nodes that started before this time are restarted: `2026-11-27T23:00:00Z`. A play that"
           " failed prints its own time, so that no node is restarted twice."),

@@ -57,18 +57,22 @@ def read_manifest(folder: Path) -> Manifest:
 
 def read_sums(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file by its relative name, as SHA256SUMS says."""
-    path = folder / SUMS
+    return parse_sums(folder / SUMS)
+
+
+def parse_sums(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file by its relative name, as a file like SHA256SUMS says."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise RefusedError(f"{path} is missing or damaged ({error}): copy it again") from error
-    sums = {}
+    found = {}
     for line in lines:
         digest, _, name = line.partition("  ")
         if len(digest) != 64 or not name:
             raise RefusedError(f"{path} is damaged: copy it again")
-        sums[name] = digest
-    return sums
+        found[name] = digest
+    return found
 
 
 def sha256_of(path: Path) -> str:

@@ -6,6 +6,7 @@ changes afterwards.
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,8 @@ LOCK = ".lock"
 OWN_SUMS = "BUNDLE_SHA256SUMS"
 """SHA256SUMS of the bundle, kept in the release: it tells which bundle that was."""
 SHARE = ("systemd", "etc", "man", "completions", "ansible")
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_OWN_WHEEL = re.compile(r"wheels/dlog-[^/]+\.whl")
 FREE_BYTES = 200 << 20
 """So much must be free: a release has about 60 MB, and 20 more while it is made."""
 
@@ -46,10 +49,20 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def _same_bundle(release: Path, folder: Path) -> bool:
+    """Return whether a release was made from this bundle, or from another build of its commit.
+
+    A compiler does not make the same bytes twice, so dlog's own wheels may differ then. A commit
+    with changes names no content.
+    """
     try:
-        return (release / OWN_SUMS).read_bytes() == (folder / bundle.SUMS).read_bytes()
-    except OSError:
+        made, given = bundle.parse_sums(release / OWN_SUMS), bundle.read_sums(folder)
+        commit = bundle.read_manifest(folder).commit
+    except RefusedError:
         return False
+    others = {name for name in made.keys() | given.keys() if made.get(name) != given.get(name)}
+    if made.keys() != given.keys() or not _COMMIT.fullmatch(commit):
+        return not others
+    return all(_OWN_WHEEL.fullmatch(name) for name in others)
 
 
 def _python() -> str:
@@ -131,7 +144,7 @@ def make(folder: Path, root: Path = ROOT, feature_level: int | None = None) -> t
         if not _same_bundle(path, folder):
             raise RefusedError(
                 f"Release {manifest.version} is there already, of another bundle."
-                " Build yours with another VERSION."
+                " Build yours with another VERSION, or from the same commit without changes."
             )
         return manifest.version, False
     root.mkdir(parents=True, exist_ok=True)

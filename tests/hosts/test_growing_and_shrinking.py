@@ -247,6 +247,52 @@ def test_a_new_host_is_refused(three: Cluster) -> None:
     must_have(three, [1, 2, 3], [1, 2, 3])
 
 
+def test_a_member_that_lost_its_data_is_refused(four: Cluster) -> None:
+    last = four.hosts[3]
+    bundle = four.bundle(OLD)
+    last.enter(
+        "systemctl stop dlogd && rm /etc/dlog/started && find /var/lib/dlog -mindepth 1 -delete"
+    )
+    assert await_that(lambda: "fenced" in four.states(), MOVE_S)
+    reasons = [
+        "Node 4 is part of the cluster that runs, and h4 knows nothing of it.",
+        "-e dlog_accept_empty=h4",
+    ]
+    refused(four, "add_node", "-e", bundle, reasons=reasons)
+    assert last.enter("systemctl is-active dlogd; ls -A /var/lib/dlog", check=False).stdout == (
+        "inactive\n"
+    )
+    four.plays.must("site", "-e", bundle, "-e", "dlog_accept_empty=h4")
+    must_have(four, [1, 2, 3, 4], [1, 2, 3])
+
+
+def test_another_control_machine_makes_no_second_secret(three: Cluster) -> None:
+    bundle = three.bundle(OLD)
+    last = three.hosts[3]
+    last.enter("rm -f /etc/dlog/secret")
+    file = next(three.plays.folder.glob("dlog-*.secret"))
+    right = file.read_text()
+    file.unlink()
+    try:
+        reasons = [f"{file.name} is missing, and the secret of this cluster is on h1, h2, h3."]
+        refused(three, "add_node", "-e", bundle, reasons=reasons)
+        assert not file.exists()
+        # As an older version left it: the new host has the secret that a play made here.
+        file.write_text(f"{'0' * 64}\n")
+        last.enter(f"mkdir -p /etc/dlog && echo {'0' * 64} > /etc/dlog/secret")
+        reasons = [f"{file.name} has another secret than h1, h2, h3. Put the right file back"]
+        refused(three, "add_node", "-e", bundle, reasons=reasons)
+    finally:
+        file.write_text(right)
+    cure = "systemctl stop dlogd; rm /etc/dlog/secret"
+    reasons = ["h4 is no node of the cluster yet, and has another secret", f"on h4: {cure}"]
+    refused(three, "add_node", "-e", bundle, reasons=reasons)
+    last.enter(cure, check=False)
+    add(three)
+    must_have(three, [1, 2, 3, 4], [1, 2, 3])
+    remove(three, "h4")
+
+
 @pytest.mark.parametrize("end", [Playing.interrupt, Playing.kill], ids=["ctrl-c", "killed"])
 def test_plays_that_end_early_are_run_again(three: Cluster, end: Callable[[Playing], None]) -> None:
     make_bulky(three)
@@ -270,6 +316,32 @@ def test_plays_that_end_early_are_run_again(three: Cluster, end: Callable[[Playi
     is_gone(three, 4)
     assert three.pids()[:3] == pids
     must_change_nothing(three, lambda: remove(three, "h4"))
+
+
+def test_a_node_is_removed_with_its_data(four: Cluster) -> None:
+    last = four.hosts[3]
+    last.enter("systemctl stop dlogd && sed -i s/node_id=4/node_id=5/ /var/lib/dlog/identity")
+    delete = ("-e", "dlog_node=h4", "-e", "dlog_delete_data=true")
+    try:
+        foreign = ["/var/lib/dlog on h4 belongs to another node or cluster", "node_id=5"]
+        refused(four, "remove_node", *delete, reasons=foreign)
+    finally:
+        last.enter("sed -i s/node_id=5/node_id=4/ /var/lib/dlog/identity && systemctl start dlogd")
+    assert four.is_healthy()
+    wrong = ("-e", "dlog_node=h4", "-e", "dlog_delete_data=perhaps")
+    refused(four, "remove_node", *wrong, reasons=["dlog_delete_data"])
+    played = four.plays.must("remove_node", *delete)
+    assert "Its data, configuration and releases are deleted." in played.words
+    must_have(four, [1, 2, 3], [1, 2, 3])
+    left = last.enter(
+        "ls -A /var/lib/dlog; ls -d /etc/dlog /opt/dlog /usr/local/bin/dlog*;"
+        " systemctl cat dlogd; id dlog",
+        check=False,
+    )
+    assert left.stdout.startswith("uid=")  # of the user, which stays
+    must_change_nothing(four, lambda: four.plays.must("remove_node", *delete))
+    add(four)
+    must_have(four, [1, 2, 3, 4], [1, 2, 3])
 
 
 def test_the_controller_is_removed_and_comes_back(four: Cluster) -> None:

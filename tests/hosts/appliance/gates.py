@@ -6,7 +6,8 @@ from contextlib import suppress
 
 from tests.hosts.appliance.cluster import NEW, Cluster
 from tests.hosts.appliance.mutants import Mutant
-from tests.hosts.appliance.plays import Played, Plays
+from tests.hosts.appliance.outside import MEASURED, make_topic
+from tests.hosts.appliance.plays import CLUSTER, Played, Plays
 from tests.hosts.rig.commands import await_that
 
 PATIENCE = ("-e", "dlog_patience=5")
@@ -139,6 +140,64 @@ def damaged(cluster: Cluster, plays: Plays) -> list[str]:
     return found + ([] if cluster.fingerprints() == before else ["files were changed"])
 
 
+def too_few_nodes(cluster: Cluster, plays: Plays) -> list[str]:
+    """Remove a node whose replicas no other node could take."""
+    return _not_removed(cluster, plays, "topics have more replicas than that")
+
+
+def too_few_voters(cluster: Cluster, plays: Plays) -> list[str]:
+    """Remove a voter whose vote no other node could take; no topic keeps it."""
+    first = cluster.hosts[0]
+    first.ssh(f"dlogctl topic delete {MEASURED} --yes")
+    try:
+        return _not_removed(cluster, plays, "Node 3 is one of 3 voters")
+    finally:
+        make_topic(cluster.rig, MEASURED)
+
+
+def _not_removed(cluster: Cluster, plays: Plays, reason: str) -> list[str]:
+    """Return what is wrong with a removal of the third node that has to be refused."""
+    starts = cluster.starts()
+    played = plays.play("remove_node", "-e", "dlog_node=h3", *PATIENCE)
+    found = _refusal(cluster, played, starts, reason, "No node was touched")
+    members, drained = cluster.members(), cluster.drained()
+    if drained:
+        cluster.hosts[0].ssh("dlogctl node undrain 3", check=False)
+    found += [] if members == [1, 2, 3] else [f"the cluster has nodes {members}"]
+    return found + ([f"nodes {drained} are drained"] if drained else [])
+
+
+def no_secret(cluster: Cluster, plays: Plays) -> list[str]:
+    """Run a play on another control machine, which does not have the secret."""
+    before, starts = cluster.fingerprints(), cluster.starts()
+    file = plays.folder / f"dlog-{CLUSTER}.secret"
+    kept = file.rename(file.with_suffix(".kept"))
+    try:
+        (version,) = set(cluster.current().values())
+        played = plays.play("add_node", "-e", cluster.bundle(version), *PATIENCE)
+        found = _refusal(cluster, played, starts, "secret is missing", "ssh h1 sudo cat")
+        found += [f"{file.name} was made"] if file.exists() else []
+    finally:
+        kept.replace(file)
+    return found + ([] if cluster.fingerprints() == before else ["files were changed"])
+
+
+def even_quorum(cluster: Cluster, plays: Plays) -> list[str]:
+    """Add a fourth voter. The hosts are four afterwards, so the next cluster is a new one."""
+    cluster.rig.add_host()
+    plays.write_inventory()
+    (version,) = set(cluster.current().values())
+    starts = cluster.starts()[:3]
+    votes = ("-e", "dlog_voters=h1,h2,h4")
+    played = plays.play("add_node", "-e", cluster.bundle(version), *votes, *PATIENCE)
+    found = [] if played.code else ["the play was not refused"]
+    reason = "there would be 4 voters, an even number"
+    found += [] if reason in played.words else [f"it does not say: {reason}"]
+    found += [] if cluster.starts()[:3] == starts else ["nodes were restarted"]
+    voters = cluster.voters()
+    return found + ([] if voters == [1, 2, 3] else [f"nodes {voters} vote"])
+
+
 Scenario = Callable[[Cluster, Plays], list[str]]
 SCENARIOS: tuple[Scenario, ...] = (
     no_ssh,
@@ -150,6 +209,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     killed,
     wrong_configuration,
     damaged,
+    too_few_nodes,
+    too_few_voters,
+    no_secret,
+    even_quorum,
 )
 ROLLING = "one_after_the_other.yml"
 SERIAL = "  hosts: dlog_due\n  gather_facts: false\n  serial: 1\n"
@@ -167,6 +230,10 @@ MUTANTS: tuple[tuple[Scenario, Mutant], ...] = (
     (killed, Mutant("tasks/left_behind.yml", task="No earlier play is still at work on a host")),
     (wrong_configuration, Mutant("roles/dlogd/tasks/stage.yml", task="A start with it would work")),
     (damaged, Mutant("roles/release/tasks/unpacked.yml", task="The bundle is taken")),
+    (too_few_nodes, Mutant("tasks/spared.yml", task="Enough nodes stay for every topic")),
+    (too_few_voters, Mutant("tasks/spared.yml", task="The quorum stays whole")),
+    (no_secret, Mutant("add_node.yml", task="The secret is the one of the cluster")),
+    (even_quorum, Mutant("tasks/let_in.yml", task="The quorum stays an odd one")),
 )  # fmt: skip
 """`dlogctl node restart` repeats `pre-restart`, `post-restart` and the preflight: a play that lacks
 only these tasks does no harm."""

@@ -18,6 +18,12 @@ def test_a_gate_can_be_removed(mutant: Mutant, tmp_path: Path) -> None:
     assert yaml.safe_load(changed) != before
 
 
+def test_a_refused_configuration_leaves_the_contexts_as_they_are() -> None:
+    tasks = yaml.safe_load((PLAYBOOKS / "roles" / "dlogd" / "tasks" / "stage.yml").read_text())
+    names = [task["name"] for task in tasks]
+    assert names.index("A start with it would work") < names.index("How dlogctl finds the cluster")
+
+
 def test_a_task_is_removed_at_any_depth() -> None:
     text = (
         "- name: a\n  block:\n    - name: b\n      x: 1\n\n    - name: c\n      x: 2\n- name: d\n"

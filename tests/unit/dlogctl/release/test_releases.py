@@ -11,7 +11,7 @@ import pytest
 from dlogctl.release import directory, installer, making
 from dlogctl.release.bundle import RefusedError
 from dlogctl.release.directory import HALF_MADE, PREVIOUS, linked, path_of, switch, versions
-from tests.fakes.bundles import bundle_of
+from tests.fakes.bundles import bundle_of, seal
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,31 @@ def test_another_bundle_of_the_same_version_is_refused(made: Path, tmp_path: Pat
     other = bundle_of(tmp_path / "b", "1.0", commit="another")
     with pytest.raises(RefusedError, match=r"1\.0 is there already, of another bundle"):
         making.make(other, made)
+
+
+@pytest.mark.parametrize(
+    ("commit", "name", "is_same"),
+    [
+        ("c" * 40, "tinydlog", True),
+        ("c" * 40 + "-changed", "tinydlog", False),
+        ("unknown", "tinydlog", False),
+        ("c" * 40, "pip", False),
+    ],
+)
+def test_another_build_of_a_commit_is_the_same_release(
+    tmp_path: Path, commit: str, name: str, is_same: bool
+) -> None:
+    root = tmp_path / "opt"
+    folders = [bundle_of(tmp_path / each, "1.0", commit=commit) for each in ("a", "b")]
+    making.make(folders[0], root)
+    (wheel,) = (folders[1] / ("pip" if name == "pip" else "wheels")).glob("*.whl")
+    wheel.write_bytes(wheel.read_bytes() + b"\0")
+    seal(folders[1])
+    if is_same:
+        assert making.make(folders[1], root) == ("1.0", False)
+        return
+    with pytest.raises(RefusedError, match=r"1\.0 is there already, of another bundle"):
+        making.make(folders[1], root)
 
 
 def test_a_changed_file_of_a_release_is_found(made: Path, tmp_path: Path) -> None:
