@@ -17,6 +17,7 @@ from dlog.client.blocking_admin import BlockingAdmin as Admin
 from dlog.client.blocking_consumer import BlockingConsumer as Consumer
 from dlog.client.blocking_producer import BlockingProducer as Producer
 from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.loop_thread import up_to_date
 from dlog.client.retry import RetryPolicy
 from dlog.transport import Address, ConnectionOptions
 
@@ -49,7 +50,7 @@ class BlockingClient:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what the coroutine that `work` makes returns."""
-        return self._runner.run(work())
+        return self._runner.run(up_to_date(work))
 
     def close(self) -> None:
         """Close all connections. Idempotent."""

@@ -24,6 +24,7 @@ from dlog.client.admin_views import (
 )
 from dlog.client.cluster.admin_session import TIMEOUT_MS
 from dlog.client.cluster.bootstrap import Bootstrap
+from dlog.client.cluster.loop_thread import up_to_date
 from dlog.client.cluster.maintenance_lock import LIFETIME_S
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
@@ -75,7 +76,7 @@ class BlockingClusterAdmin:
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._runner is None:
             raise DlogError("the admin client is not open: use it in `with`")
-        return self._runner.run(work())
+        return self._runner.run(up_to_date(work))
 
     # Calls
 

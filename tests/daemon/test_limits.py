@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dlog.client.blocking import Admin
 from dlogd.net.reply_queue import WAITING_BYTES_MAX
 from tests.daemon.process import DaemonProcess, daemon
 from tests.daemon.raw import Raw, client_of, comes_to_be, metric, rss_bytes
@@ -190,6 +191,16 @@ def test_connections_idle_timeout(start: Start) -> None:
     ping(busy)
     assert idle.is_closed()
     assert metric(node, "dlog_server_connections_idle_total") >= 1
+
+
+def test_a_blocking_client_sends_nothing_on_a_connection_that_was_idle_too_long(
+    start: Start,
+) -> None:
+    node = start("connections.idle.timeout: 500ms\n")
+    with Admin(str(node.status()["listeners"][0])) as admin:
+        for number in range(3):
+            admin.create_topic(f"idle-{number}")
+            assert comes_to_be(lambda: metric(node, "dlog_server_connections") == 0)
 
 
 def fill(node: DaemonProcess, count: int, value_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Event loop on a thread of its own, for the blocking twins.
+"""Event loop on a thread of its own, and what one without a thread needs, for the blocking twins.
 
 The one place in the library that starts a thread. `lock` guards what both sides touch; it is a
 condition, so that threads can wait for what happens on the loop.
@@ -16,6 +16,18 @@ from typing import Any, TypeVar
 from dlog.errors import DlogError
 
 T = TypeVar("T")
+
+
+async def up_to_date(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Return what the coroutine that `work` makes returns; first see what came between two calls.
+
+    A server closes an idle connection (`connections.idle.timeout`). A request that is sent on it
+    fails, and nothing tells whether it took effect. The loop's first turn reads the end of the
+    connection, the second one tells its owner.
+    """
+    for _ in range(2):
+        await asyncio.sleep(0)
+    return await work()
 
 
 class LoopThread:
