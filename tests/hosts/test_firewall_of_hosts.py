@@ -28,6 +28,7 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
     for host in cluster.hosts:
         host.enter("systemctl disable --now dlog-firewall; systemctl stop nftables", check=False)
+        host.enter("rm -rf /etc/systemd/system/nftables.service.d; systemctl daemon-reload")
     cluster.forget()
 
 
