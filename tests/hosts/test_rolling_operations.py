@@ -38,7 +38,7 @@ def test_an_upgrade_to_what_runs_restarts_nobody(cluster: Cluster) -> None:
     (version,) = set(cluster.current().values())
     played = cluster.plays.must("upgrade", "-e", cluster.bundle(version))
     assert "No node has to be restarted." in played.words
-    assert played.changed == 0
+    assert played.changes == []
     assert cluster.pids() == pids
 
 

@@ -26,7 +26,7 @@ def test_site_formats_an_empty_disk_once(bare: Cluster) -> None:
     assert first.enter(f"stat -c %U {PLACE}/data; findmnt -no FSTYPE,OPTIONS {PLACE}").stdout
     assert "noatime" in first.enter(f"findmnt -no OPTIONS {PLACE}").stdout
     identity = first.enter(f"cat {PLACE}/data/identity").stdout
-    assert bare.plays.must("site", "-e", bare.bundle(OLD)).changed == 0
+    assert bare.plays.must("site", "-e", bare.bundle(OLD)).changes == []
     assert first.enter(f"cat {PLACE}/data/identity").stdout == identity
     # A disk that is missing at a boot: nothing is written where it should be.
     first.enter(f"systemctl stop dlogd && umount {PLACE}")
@@ -69,5 +69,5 @@ def test_a_key_is_reloaded_and_another_one_waits_for_a_rolling_restart(cluster: 
     assert cluster.starts() == [count + 1 for count in starts]
     played = cluster.plays.must("site", "-e", cluster.bundle(OLD), "-e", waiting)
     assert "node 1 waits for a restart" not in played.words
-    assert played.changed == 0
+    assert played.changes == []
     cluster.forget()

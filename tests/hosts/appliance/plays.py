@@ -62,6 +62,12 @@ class Played:
         return sum(each.changed for each in self.recap.values())
 
     @property
+    def changes(self) -> list[str]:
+        """The tasks that changed something."""
+        parts = self.output.split("\nTASK [")
+        return [part.partition("]")[0] for part in parts if "\nchanged: [" in part]
+
+    @property
     def order(self) -> list[str]:
         """The hosts that the play wanted to restart, in its order."""
         return _order(self.output)
