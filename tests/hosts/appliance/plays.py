@@ -63,9 +63,10 @@ class Played:
 
     @property
     def changes(self) -> list[str]:
-        """The tasks that changed something."""
+        """The tasks that changed something; if only the recap tells of changes, the whole output."""
         parts = self.output.split("\nTASK [")
-        return [part.partition("]")[0] for part in parts if "\nchanged: [" in part]
+        found = [part.partition("]")[0] for part in parts if "\nchanged: [" in part]
+        return found or [self.output] * (self.changed > 0)
 
     @property
     def order(self) -> list[str]:
