@@ -63,7 +63,7 @@ class Played:
 
     @property
     def changes(self) -> list[str]:
-        """The tasks that changed something; if only the recap tells of changes, the whole output."""
+        """The tasks that changed something; all output if only the recap tells of changes."""
         parts = self.output.split("\nTASK [")
         found = [part.partition("]")[0] for part in parts if "\nchanged: [" in part]
         return found or [self.output] * (self.changed > 0)
