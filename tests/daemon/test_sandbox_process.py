@@ -108,7 +108,7 @@ def test_a_cluster_of_one_is_operated(sandbox: SandboxProcess) -> None:
     code, out, _ = sandbox.ctl("config", "show", "--node", "1", "-o", "json")
     configs = {row["name"]: row["value"] for row in json.loads(out)}
     assert configs["flush.policy"] == "interval"
-    assert sandbox.ctl("config", "show", "--node", "7")[0] == 1
+    assert sandbox.ctl("config", "show", "--node", "7")[0] == 2
     assert sandbox.ctl("topic", "delete", "events", "--yes")[0] == 0
     assert sandbox.ctl("topic", "list", "--no-headers")[1] == ""
     assert sandbox.stop() == 0
