@@ -13,8 +13,10 @@ import pytest
 from tests.spark.archives import rows_of_archive
 from tests.spark.executor_kills import RECORDS, TASK_RECORDS
 from tests.spark.job_process import ClusterRun
+from tests.spark.long_form import long_form
 
-pytestmark = pytest.mark.timeout(600)  # the first one here may start the cluster
+# The first one here may start the cluster.
+pytestmark = [long_form, pytest.mark.timeout(600)]
 
 
 def told_of(run: ClusterRun, name: str, kills: int = 1) -> dict[str, Any]:

@@ -34,6 +34,7 @@ def job(topics: Topics, tmp_path: Path, request: pytest.FixtureRequest) -> Job:
     return Job(topics, tmp_path, re.sub(r"\W", "-", request.node.name)[:80])
 
 
+@long_form
 @pytest.mark.timeout(600)
 def test_local_cluster_with_nothing_on_executors(local_cluster: ClusterRun, bare: str) -> None:
     job, told = local_cluster.job, local_cluster.told
