@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from uuid import UUID, uuid4
 
 from dlog.client.blocking import BlockingClient
+from dlog.client.cluster.maintenance_lock import LIFETIME_S
 from dlog.errors import (
     DlogError,
     InvalidConfigError,
@@ -22,15 +23,17 @@ from dlog.errors import (
     PolicyViolationError,
     UnsupportedVersionError,
 )
-from dlogctl.cluster.maintenance import HeldByOthersError, held_back
+from dlogctl.cluster.maintenance import (
+    LIFETIME_S_MAX,
+    OWNER_LENGTH_MAX,
+    HeldByOthersError,
+    held_back,
+)
 from dlogctl.output.escaping import say
 from dlogctl.session import connected
 from dlogctl.settings import Settings
 
-LIFETIME_S = 600.0
-LIFETIME_S_MAX = 3_600.0
 RENEWAL_S = 20.0
-OWNER_LENGTH_MAX = 255
 
 
 def owner_of(work: str) -> str:

@@ -21,6 +21,9 @@ class HeldByOthersError(DlogError):
 
 
 VARIABLE = "DLOG_MAINTENANCE_TOKEN"
+LIFETIME_S_MAX = 3_600
+OWNER_LENGTH_MAX = 255
+"""Bounds of the cluster."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

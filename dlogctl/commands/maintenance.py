@@ -7,7 +7,14 @@ import click
 
 from dlogctl import exit_codes
 from dlogctl.cluster.cluster_view import look
-from dlogctl.cluster.maintenance import facts_of, held_back, line_of, token_option
+from dlogctl.cluster.maintenance import (
+    LIFETIME_S_MAX,
+    OWNER_LENGTH_MAX,
+    facts_of,
+    held_back,
+    line_of,
+    token_option,
+)
 from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.output.documents import Column, Output
 from dlogctl.output.escaping import say
@@ -16,8 +23,6 @@ from dlogctl.settings import common_options, settings_of, take_seconds
 from dlogctl.shell.completion import complete_nodes
 
 LIFETIME = "10min"
-LIFETIME_S_MAX = 3_600
-OWNER_LENGTH_MAX = 255
 FACTS = ("owner", "node", "since", "expires")
 HOLD_COLUMNS = tuple(Column(key.upper(), key) for key in ("token", *FACTS))
 SHOW_COLUMNS = tuple(Column(key.upper(), key) for key in ("held", *FACTS))
